@@ -1,13 +1,13 @@
-//! A machine without coherent memory: its device has a copy of its own and sees only what was
-//! synchronised for it, and the host only what was synchronised back. What a driver forgets to
-//! hand over is garbage on the other side.
+//! A machine without coherent memory: its device has its own copy and sees only what was
+//! synchronised for it, and the host only what was synchronised back. Anything that a driver
+//! forgets to synchronise is garbage on the other side.
 
 use flysch_api::machine::{
     Clock, DmaRegion, DmaSlice, Identity, Instant, Machine, Registers, Wake,
 };
 use flysch_models::machine::{Inline, Model};
 
-/// What nobody has handed over yet.
+/// The contents of memory that was never synchronised.
 const GARBAGE: u8 = 0xA5;
 
 /// A machine around `inner`, whose memory is the device's copy.
@@ -15,7 +15,7 @@ const GARBAGE: u8 = 0xA5;
 pub struct Apart<M> {
     inner: M,
     host: DmaRegion,
-    /// What is synchronised at once, bytes: a cache line.
+    /// Unit of synchronisation, bytes: a cache line.
     line: u64,
 }
 

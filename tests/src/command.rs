@@ -20,9 +20,9 @@ fn build() -> PathBuf {
     // TARGET/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).expect("tests lie two folders deep");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    // As the tests were built, with the whole workspace in view and what only tests depend on:
-    // else cargo would choose other features and build it all a second time. Cargo builds the
-    // programs of a package for its integration tests; this is one of the command's.
+    // As the tests were built, for the whole workspace and with its development dependencies:
+    // otherwise cargo would choose other features and build everything a second time. Cargo builds
+    // the programs of a package for its integration tests; this is one of the command's.
     cargo.args(["test", "--no-run", "--quiet", "--workspace", "--test", "bench"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
     match profile.file_name().and_then(|name| name.to_str()) {
@@ -36,11 +36,11 @@ fn build() -> PathBuf {
     profile.join("flysch")
 }
 
-/// Whether a program of this machine that a test needs is not there; tells so, and fails where
+/// Whether a program that a test needs is missing on this machine; prints a message, and fails if
 /// nothing may be skipped (`CI=true`).
 ///
 /// # Panics
-/// If it is missing there.
+/// If it is missing then.
 pub fn lacks(program: &str) -> bool {
     let is_missing = Command::new(program).arg("-V").output().is_err();
     if is_missing {
@@ -51,21 +51,21 @@ pub fn lacks(program: &str) -> bool {
     is_missing
 }
 
-/// What a run of the command left behind.
+/// The result of a run of the command.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// Its exit status.
     pub status: i32,
     /// What it printed.
     pub stdout: String,
-    /// What it complained about.
+    /// Its messages on standard error.
     pub stderr: String,
 }
 
-/// Runs the command with words, as a shell would cut them at spaces.
+/// Runs the command with words, separated at spaces as by a shell.
 ///
 /// # Panics
-/// If it cannot be run, is killed, or prints what is not text.
+/// If it cannot be run, is killed, or prints something other than text.
 pub fn run(words: &str) -> Ran {
     run_in(words, std::env::temp_dir())
 }
@@ -92,8 +92,8 @@ pub fn ran(output: Output) -> Ran {
     }
 }
 
-/// Everything another program said is in what we say, and equal, but for the fields of an object
-/// that `is_left_out`. `place` is where in the whole this is.
+/// Everything that another program reports must be in our output and equal, except the fields of an
+/// object selected by `is_left_out`. `place` is the position in the whole.
 ///
 /// # Panics
 /// If something is missing or differs.

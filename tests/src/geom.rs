@@ -1,4 +1,4 @@
-//! Disk images for the block layer's tests, and what other people's tools say of them.
+//! Disk images for the block layer's tests, and what other tools report of them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use flysch_api::block::{Cause, Error};
 use flysch_geom::class::disk::MD;
 use flysch_geom::{Graph, Medium, ProviderId, Shape};
 
-/// An image file, for reading and writing.
+/// An image file for reading and writing.
 #[derive(Debug)]
 pub struct Image(File);
 
@@ -36,7 +36,7 @@ impl Medium for Image {
     }
 }
 
-/// A graph with the images as disks, called `d0`, `d1` and so on, and everything tasted.
+/// A graph with the images as disks, called `d0`, `d1` and so on, with everything tasted.
 ///
 /// # Panics
 /// If one cannot be opened.
@@ -53,10 +53,10 @@ pub fn graph(images: &[&Path], seed: u64) -> (Graph, Vec<ProviderId>) {
     (graph, disks)
 }
 
-/// Runs a tool; answers what it printed.
+/// Runs a tool; returns its output.
 ///
 /// # Errors
-/// What it complained about, if it failed.
+/// Its messages, if it failed.
 pub fn tool(program: &str, arguments: &[&str], path: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).arg(path).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;

@@ -1,4 +1,4 @@
-//! End-to-end stories, one file each in `tests/`, and what they share.
+//! End-to-end stories, one file each in `tests/`, and their common code.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

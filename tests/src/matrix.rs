@@ -13,7 +13,7 @@ use crate::ubifs::{
     FORMATS, Format, Random, Tree, differences, host_tree, make_tree, mkfs, ubinize,
 };
 
-/// A tree and what it is called.
+/// A tree and its name.
 #[derive(Debug)]
 pub struct Source {
     /// Its letter: A every kind of file, B many small random files, C few large ones, E empty,
@@ -21,25 +21,25 @@ pub struct Source {
     pub name: char,
     path: PathBuf,
     expected: Tree,
-    /// As far as mkfs.jffs2 stores it.
+    /// The tree as far as mkfs.jffs2 stores it.
     for_jffs2: Option<(PathBuf, Tree)>,
 }
 
-/// How much is made of B, T and C.
+/// The size of B, T and C.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Files of 8 KiB in B and T.
+    /// Number of files of 8 KiB in B and T.
     pub small_files: u64,
-    /// Files in C.
+    /// Number of files in C.
     pub large_files: u64,
-    /// Bytes of each of them.
+    /// Size of each of them, bytes.
     pub large_size: usize,
 }
 
 impl Scale {
     /// 10 000 files of 8 KiB, 10 of 8 MiB.
     pub const FULL: Self = Self { small_files: 10_000, large_files: 10, large_size: 8 << 20 };
-    /// A fiftieth of it.
+    /// A fiftieth of that.
     pub const SMALL: Self = Self { small_files: 200, large_files: 2, large_size: 1 << 20 };
 }
 
@@ -74,8 +74,8 @@ pub fn source(folder: &Path, name: char, scale: Scale) -> Source {
     Source { name, path, expected, for_jffs2 }
 }
 
-/// Tree A, but with a symlink target no longer than JFFS2 takes, and device numbers as mkfs.jffs2
-/// cuts them.
+/// Tree A, but with symlink targets no longer than JFFS2 supports, and device numbers as truncated
+/// by mkfs.jffs2.
 fn for_jffs2(folder: &Path) -> (PathBuf, Tree) {
     let path = folder.join("A for JFFS2");
     fs::create_dir(&path).expect("a directory");
@@ -93,7 +93,7 @@ fn for_jffs2(folder: &Path) -> (PathBuf, Tree) {
 /// One kind of image.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// UBIFS in UBI: geometry, compressor, more options of mkfs.ubifs.
+    /// UBIFS in UBI: geometry, compressor, additional options of mkfs.ubifs.
     Ubifs(Format, &'static str, Vec<&'static str>),
     /// JFFS2: options of mkfs.jffs2, then of sumtool if it is to run.
     Jffs2(Vec<&'static str>, Option<Vec<&'static str>>),
@@ -146,7 +146,7 @@ pub fn jffs2_kinds() -> Vec<Kind> {
     kinds
 }
 
-/// The kinds that large trees go through: each compressor, in the geometry that most boards have.
+/// The kinds for large trees: each compressor, in the most common geometry.
 pub fn large_kinds() -> Vec<Kind> {
     let format = Format { lebs: 1000, ..FORMATS[1] };
     let ubifs = |compressor| Kind::Ubifs(format, compressor, vec![]);
@@ -195,8 +195,8 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Makes an image of `source`, extracts and checks it in `folder`; how many files there were, or
-/// what is different.
+/// Makes an image of `source`, extracts and checks it in `folder`; returns the number of files, or
+/// the differences.
 ///
 /// # Errors
 /// A line for each difference, failure and finding.
@@ -207,9 +207,9 @@ pub fn through(source: &Source, kind: &Kind, folder: &Path) -> Result<u64, Vec<S
     let bytes = kind.image(source, folder);
     let path = folder.join("image");
     let is_erased = bytes.is_empty();
-    // An empty tree is an empty image: as much erased flash as one likes.
+    // An empty tree is an empty image: any amount of erased flash.
     fs::write(&path, if is_erased { vec![0xFF; 1 << 20] } else { bytes }).expect("written");
-    // Erased flash tells nothing of itself; any size of its blocks will do.
+    // Erased flash contains no information; any block size will do.
     let options = Options { erase_size: is_erased.then_some(1 << 16), ..Options::default() };
     let image = Image::open(&path, &options).map_err(|e| vec![e.to_string()])?;
     let mut lines = vec![];
@@ -245,7 +245,7 @@ pub fn through(source: &Source, kind: &Kind, folder: &Path) -> Result<u64, Vec<S
 pub struct Totals(BTreeMap<(char, &'static str), (u64, u64)>);
 
 impl Totals {
-    /// One more image with so many files.
+    /// Adds an image with `files` files.
     pub fn add(&mut self, source: &Source, kind: &Kind, files: u64) {
         let format = if matches!(kind, Kind::Ubifs(..)) { "UBIFS" } else { "JFFS2" };
         let entry = self.0.entry((source.name, format)).or_default();

@@ -9,22 +9,22 @@ use flysch_cam::{Disk, Peripheral};
 use flysch_qemu::{Backing, Error, Machine, Options, Unit};
 use flysch_ufs::{Host, Options as DriverOptions, Port, QueueMode};
 
-/// Memory for scanning and for parameter lists.
+/// Size of the memory for scanning and for parameter lists.
 const SCRATCH: usize = 64 << 10;
 
-/// A release of QEMU the tests are for.
+/// A release of QEMU that the tests support.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     /// The binary.
     pub program: PathBuf,
-    /// Whether its UFS device is the one of QEMU 11: UFSHCI 4.1, WriteBooster, link attributes.
+    /// Whether its UFS device is that of QEMU 11: UFSHCI 4.1, WriteBooster, link attributes.
     pub is_11: bool,
 }
 
-/// The releases that are installed: `FLYSCH_QEMU_10` and `FLYSCH_QEMU_11` name the binaries. For
-/// each one that is missing a line is printed; with `CI=true` it is a failure.
+/// The installed releases: `FLYSCH_QEMU_10` and `FLYSCH_QEMU_11` name the binaries. For each
+/// missing one a line is printed; with `CI=true` it is a failure.
 ///
 /// # Panics
 /// With `CI=true` if one is missing.
@@ -60,7 +60,7 @@ pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
     Unit { lun, backing: Backing::Memory { bytes }, read_only: false }
 }
 
-/// A machine of this release: `queues` 0 is SDQ.
+/// A machine of this release; `queues` 0 is SDQ.
 ///
 /// # Panics
 /// If it does not start.
@@ -69,7 +69,7 @@ pub fn machine(release: &Release, queues: u8, units: Vec<Unit>) -> Machine {
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
-/// The driver's options for a machine with so many queues.
+/// The driver's options for a machine with this many queues.
 pub fn driver_options(queues: u8) -> DriverOptions {
     DriverOptions {
         queue: if queues == 0 { QueueMode::Sdq } else { QueueMode::Mcq },
@@ -78,7 +78,7 @@ pub fn driver_options(queues: u8) -> DriverOptions {
     }
 }
 
-/// A host that is up, and the memory that is left for scratch and data.
+/// A running host, and the memory left for scratch and data.
 ///
 /// # Panics
 /// If the bring-up fails.
@@ -97,15 +97,15 @@ pub struct Stack {
     pub machine: Machine,
     /// One port per lane; the first carries the host.
     pub ports: Vec<Port<Machine>>,
-    /// What the scan found.
+    /// The units found by the scan.
     pub units: Vec<Peripheral>,
-    /// Parameter lists of disks.
+    /// Memory for the disks' parameter lists.
     pub scratch: DmaRegion,
     /// Memory for data.
     pub data: DmaRegion,
 }
 
-/// Starts, brings up and scans.
+/// Starts, brings up and scans a machine.
 ///
 /// # Panics
 /// If any of that fails.
@@ -113,7 +113,7 @@ pub fn stack(release: &Release, queues: u8, units: Vec<Unit>) -> Stack {
     stack_on(machine(release, queues, units), queues)
 }
 
-/// Brings up and scans a machine of so many queues.
+/// Brings up and scans a machine with this many queues.
 ///
 /// # Panics
 /// If any of that fails.
@@ -127,7 +127,7 @@ pub fn stack_on(machine: Machine, queues: u8) -> Stack {
 }
 
 impl Stack {
-    /// A disk over the first port and the unit with this number.
+    /// A disk on the first port and the unit with this number.
     ///
     /// # Panics
     /// If there is none.
@@ -140,7 +140,7 @@ impl Stack {
     }
 }
 
-/// A request over bytes of the device and the same number of bytes of data memory.
+/// A request for bytes of the device and the same number of bytes of data memory.
 pub fn request(
     operation: Operation,
     offset: u64,
@@ -160,10 +160,10 @@ pub fn request(
     }
 }
 
-/// Puts requests to a disk, as many at once as it takes, and waits for all of them.
+/// Submits requests to a disk, as many at once as it accepts, and waits for all of them.
 ///
 /// # Panics
-/// If the disk refuses one for good.
+/// If the disk refuses one permanently.
 pub fn carry_out(
     disk: &mut Disk<Port<Machine>>,
     machine: &Machine,

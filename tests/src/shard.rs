@@ -1,7 +1,8 @@
-//! Long runs in parts: which items are whose, and a file of results that is never done twice.
+//! Long runs in parts: the assignment of items, and a file of results so that nothing is done
+//! twice.
 //!
-//! A result is one line of JSON. Lines of several files merge by concatenation; a run that was
-//! stopped goes on where its file ends.
+//! A result is one line of JSON. The lines of several files are merged by concatenation; an
+//! interrupted run continues where its file ends.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,14 +22,14 @@ pub struct Shard {
 }
 
 impl Default for Shard {
-    /// Everything.
+    /// All items.
     fn default() -> Self {
         Self { index: 0, of: 1 }
     }
 }
 
 impl Shard {
-    /// Whether item `number` is in it.
+    /// Whether item `number` belongs to it.
     pub fn has(self, number: u64) -> bool {
         number % self.of == self.index
     }
@@ -62,11 +63,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the file, or makes it, and learns what is in it: `key` tells the item of a line. A
-    /// last line that was not written to its end is cut off.
+    /// Opens or creates the file, and reads what is in it: `key` returns the item of a line. An
+    /// incomplete last line is removed.
     ///
     /// # Errors
-    /// In words, with the file's name: when it cannot be used, is in use, or holds something else.
+    /// In words, with the file's name: if it cannot be used, is in use, or holds something else.
     pub fn open(path: &Path, key: impl Fn(&Value) -> Option<String>) -> Result<Self, String> {
         let name = path.display();
         let mut options = OpenOptions::new();
@@ -105,7 +106,7 @@ impl Ledger {
     /// Adds a result, in one write.
     ///
     /// # Errors
-    /// In words, when the file cannot be written.
+    /// In words, if the file cannot be written.
     pub fn add(&self, line: &str) -> Result<(), String> {
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes())

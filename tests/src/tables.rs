@@ -17,7 +17,7 @@ use makers::{Maker, Wanted};
 /// The tools that judge.
 pub const TOOLS: [&str; 5] = ["sgdisk", "sfdisk", "parted", "fdisk", "blkid"];
 
-/// Numbers of one seed.
+/// The random numbers of one seed.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -30,7 +30,7 @@ impl Dice {
     }
 }
 
-/// What a partition is to everybody: number, first sector of its content, sectors, type, name.
+/// A partition as everybody sees it: first sector of its content, sectors, type, name, GUID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     start: u64,
@@ -51,7 +51,7 @@ const GUIDS: [&str; 6] = [
 const KINDS: [&str; 6] = ["83", "82", "c", "7", "a5", "fd"];
 const NAMES: [&str; 5] = ["", "root", "EFI System", "a-rather-long-name-with-36-characters", "x=1"];
 
-/// One random table; odd seeds are written by the others.
+/// One random table; those of odd seeds are written by the others.
 ///
 /// # Errors
 /// The first difference.
@@ -70,7 +70,7 @@ pub fn try_one(seed: u64, folder: &Path) -> Result<(), String> {
     done.map_err(|why| format!("seed {seed}, {}: {why}", scheme.name()))
 }
 
-/// What we see: partitions of the table, and those inside of an extended one.
+/// What we see: the partitions of the table, and those inside an extended one.
 fn seen_by_us(path: &Path) -> Result<Vec<Seen>, String> {
     let (graph, _) = graph(&[path], 1);
     let geom = graph.geom("PART", "d0").map_err(|error| {
@@ -129,8 +129,7 @@ fn seen_by_sfdisk(path: &Path) -> Result<Vec<Seen>, String> {
     Ok(all)
 }
 
-/// Start and size of every partition, as parted sees them. It counts the first of two logical
-/// partitions in one track differently from nobody.
+/// Start and size of every partition, as parted sees them.
 fn seen_by_parted(path: &Path) -> Result<Vec<(u64, u64)>, String> {
     let printed = {
         let shown = path.to_string_lossy().into_owned();
@@ -159,7 +158,7 @@ fn compare(what: &str, ours: &[Seen], theirs: &[Seen]) -> Result<(), String> {
     Err(format!("{what} differs\n ours   {ours:?}\n theirs {theirs:?}"))
 }
 
-/// All of them look at an image.
+/// All of them examine an image.
 fn judge(scheme: Scheme, path: &Path) -> Result<(), String> {
     let ours = seen_by_us(path)?;
     compare("sfdisk", &ours, &seen_by_sfdisk(path)?)?;
@@ -179,7 +178,7 @@ fn judge(scheme: Scheme, path: &Path) -> Result<(), String> {
     if said.contains(wanted) { Ok(()) } else { Err(format!("blkid: {said}")) }
 }
 
-/// We write: partitions are added where there is room, and some deleted again.
+/// We write: partitions are added where there is room, and some are deleted again.
 fn ours(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<(), String> {
     let (mut graph, disks) = graph(&[path], dice.roll(u64::MAX));
     let fail = |error: flysch_geom::Error| error.to_string();

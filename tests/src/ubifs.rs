@@ -15,23 +15,23 @@ use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, Inode};
 use flysch_mtd::FlashImage;
 use rustix::fs::{CWD, FileType, Mode};
 
-/// How an image is made.
+/// The format of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Smallest unit of writing, bytes; 1 for NOR.
+    /// Minimum unit of writing, bytes; 1 for NOR.
     pub min_io: u32,
-    /// Bytes of a physical erase block.
+    /// Size of a physical erase block, bytes.
     pub peb_size: u32,
-    /// Bytes of a logical erase block.
+    /// Size of a logical erase block, bytes.
     pub leb_size: u32,
-    /// Sub-page, if the headers share a page.
+    /// Size of a sub-page, if the headers share a page.
     pub sub_page: Option<u32>,
-    /// Most LEBs.
+    /// Maximum number of LEBs.
     pub lebs: u32,
 }
 
-/// The geometries of the field: small-page NAND, large page with and without sub-pages, 4 KiB and
-/// 8 KiB pages, NOR.
+/// Common geometries: small-page NAND, large page with and without sub-pages, 4 KiB and 8 KiB
+/// pages, NOR.
 pub const FORMATS: [Format; 6] = [
     format(512, 16384, 15360, None, 4000),
     format(2048, 131_072, 129_024, Some(512), 400),
@@ -51,7 +51,7 @@ const fn format(
     Format { min_io, peb_size, leb_size, sub_page, lebs }
 }
 
-/// Whether mtd-utils are installed; if not, a line says what was skipped. With `CI=true` it is a
+/// Whether mtd-utils are missing; if so, a line says what was skipped. With `CI=true` that is a
 /// failure.
 ///
 /// # Panics
@@ -111,7 +111,7 @@ pub fn flash(bytes: Vec<u8>, format: &Format) -> FlashImage<Vec<u8>> {
     FlashImage::new(bytes, Geometry::nand(size, format.peb_size, format.min_io, format.min_io))
 }
 
-/// What a file is, as far as an image can carry it.
+/// A file, as far as an image can represent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Kind.
@@ -120,13 +120,13 @@ pub struct File {
     pub permissions: u16,
     /// Owner and group.
     pub owner: (u32, u32),
-    /// Seconds of the last change of content.
+    /// Time of the last change of content, seconds.
     pub modified: i64,
-    /// Names of the file; the first path it is known by.
+    /// Number of names of the file, and the first path it is known by.
     pub links: (u32, Vec<u8>),
     /// Device number.
     pub device: DeviceNumber,
-    /// Content or target of a symlink; what reading it said if that failed.
+    /// Content, or target of a symlink; the error if reading it failed.
     pub content: Result<Vec<u8>, String>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -196,8 +196,8 @@ fn host_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     xattrs
 }
 
-/// Replaces inode numbers by the first path of each file, and directories' link counts by what
-/// their content says.
+/// Replaces inode numbers by the first path of each file, and link counts of directories by those
+/// that follow from their contents.
 fn name_links(tree: &mut Tree) {
     let mut first: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for (path, file) in tree.iter() {
@@ -214,17 +214,17 @@ fn name_links(tree: &mut Tree) {
 /// What a file system shows.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// The files that a path leads to.
+    /// The files that have a path.
     pub tree: Tree,
-    /// What could not be read, or not to its end.
+    /// What could not be read, or only in part.
     pub problems: Vec<String>,
-    /// Where it says two things: names that are listed and that a lookup finds elsewhere or not at
-    /// all, and names that lead to a directory that has one already. None of them is followed.
+    /// Contradictions: names that are listed but looked up elsewhere or not found, and names that
+    /// lead to a directory that already has one. None of them is followed.
     pub contradictions: Vec<String>,
 }
 
-/// Reads everything of a file system that does not contradict itself; what cannot be read to its
-/// end is told in `problems`.
+/// Reads everything in a file system that does not contradict itself; what cannot be read
+/// completely is reported in `problems`.
 ///
 /// # Panics
 /// If it does.
@@ -232,7 +232,7 @@ pub fn image_tree(fs: &dyn FileSystem, problems: &mut Vec<String>) -> Tree {
     subtree(fs, fs.statistics().root, problems)
 }
 
-/// Reads everything from one directory, or one file, on.
+/// Reads everything from one directory or file on.
 ///
 /// # Panics
 /// If it contradicts itself.
@@ -243,7 +243,7 @@ pub fn subtree(fs: &dyn FileSystem, root: Inode, problems: &mut Vec<String>) -> 
     shown.tree
 }
 
-/// Reads everything from one directory, or one file, on, whatever is wrong with it.
+/// Reads everything from one directory or file on, whatever is wrong with it.
 pub fn shown(fs: &dyn FileSystem, root: Inode) -> Shown {
     let mut shown = Shown::default();
     let mut directories = BTreeSet::from([root]);
@@ -288,8 +288,8 @@ pub fn shown(fs: &dyn FileSystem, root: Inode) -> Shown {
     shown
 }
 
-/// Content is read up to here, bytes: more than any file has of which it is wanted. A damaged size
-/// may be anything; of such a file it is told that it could not be read to its end.
+/// Maximum number of bytes of content that are read: more than any file whose content matters. A
+/// damaged size may have any value; such a file is reported as not completely readable.
 const READ_MAX: u64 = 64 << 20;
 
 fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs::Error> {
@@ -316,7 +316,7 @@ fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs
         let mut value = vec![0; 65536];
         let read = fs.read_xattr(inode, &name, &mut value);
         value.truncate(*read.as_ref().unwrap_or(&0));
-        // One without a value is there, too: what can not be read is told apart.
+        // An attribute without a value exists, too: unreadable ones are reported separately.
         if let Err(error) = read {
             xattrs.insert(b"damaged".to_vec(), error.to_string().into_bytes());
         }
@@ -368,7 +368,7 @@ pub fn differences(expected: &Tree, found: &Tree) -> Vec<String> {
 pub struct Random(XorShift64);
 
 impl Random {
-    /// The sequence behind this number, which is not 0.
+    /// The sequence for this number, which must not be 0.
     pub fn new(state: u64) -> Self {
         Self(XorShift64::from_state(state))
     }
@@ -378,12 +378,12 @@ impl Random {
         self.0.modulo(limit)
     }
 
-    /// Bytes that do not compress.
+    /// Incompressible bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.below(256) as u8).collect()
     }
 
-    /// Text that does.
+    /// Compressible text.
     pub fn text(&mut self, length: usize) -> Vec<u8> {
         let words =
             ["flash", "erase", "block", "of", "the", "journal", "index", "node", "and", "a"];
@@ -397,8 +397,8 @@ impl Random {
     }
 }
 
-/// Fills `root` with one of everything that mkfs.ubifs stores: extended attributes are not among
-/// it (Debian builds it without). Run by root it has devices and owners too.
+/// Fills `root` with one of everything that mkfs.ubifs stores: extended attributes are not included
+/// (Debian builds it without them). If run by root it has devices and owners, too.
 ///
 /// # Panics
 /// If the host's file system refuses.
@@ -447,7 +447,7 @@ fn special_files(root: &Path) {
     };
     make("fifo", FileType::Fifo, 0).expect("fifo");
     make("socket", FileType::Socket, 0).expect("socket");
-    // Only root makes devices.
+    // Only root can create devices.
     let _ = make("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));
     let _ = make("mmcblk0", FileType::BlockDevice, rustix::fs::makedev(179, 0));
     let _ = make("nvme", FileType::BlockDevice, rustix::fs::makedev(259, 70_000));

@@ -9,12 +9,12 @@ use flysch_models::ufs::{Config, Ufs};
 use flysch_random::XorShift64;
 use flysch_ufs::{Host, Options, Port};
 
-/// The model under a virtual clock, on a machine whose memory is not coherent: whatever these
-/// stories show holds on such machines, too.
+/// The model under a virtual clock, on a machine whose memory is not coherent: everything these
+/// stories show also holds on such machines.
 pub type Model = Apart<Inline<Ufs>>;
 
-/// Bytes that are synchronised at once. In the transfer request list of the single doorbell both
-/// sides write entries of 32 bytes side by side, so no more than that will do.
+/// Unit of synchronisation, bytes. In the transfer request list of the single doorbell both sides
+/// write adjacent entries of 32 bytes, so it cannot be larger.
 const LINE: u32 = 32;
 
 /// DMA memory of a test machine: the driver's part first, then buffers.
@@ -34,7 +34,7 @@ pub fn machine_with_lines(config: Config, line: u32) -> Model {
     Apart::new(Inline::new(ufs, memory, Identity::default(), Mode::Virtual), line)
 }
 
-/// A host that is up.
+/// A running host.
 pub fn host(machine: &Model, options: Options) -> Host<Model> {
     let memory = machine.memory().carve(0, DRIVER);
     let mut host = Host::new(machine.clone(), memory, options).expect("options that fit");
@@ -42,12 +42,12 @@ pub fn host(machine: &Model, options: Options) -> Host<Model> {
     host
 }
 
-/// The ports of a host that is up.
+/// The ports of a running host.
 pub fn ports(machine: &Model, options: Options) -> Vec<Port<Model>> {
     host(machine, options).into_ports()
 }
 
-/// The buffer number `n` of 256 KiB.
+/// Buffer number `n`, of 256 KiB.
 pub fn buffer(machine: &impl Machine, n: usize, len: u32) -> DmaSlice {
     machine.memory().slice(DRIVER + n * (256 << 10), len)
 }
@@ -58,8 +58,8 @@ pub fn list(machine: &impl Machine, n: usize, ranges: &[DmaSlice]) -> Data {
     Data::list(machine.memory(), at, ranges).expect("room for the list")
 }
 
-/// `bytes` bytes in `count` segments of buffer `n`, of odd lengths, at odd offsets and out of
-/// order, with the list of them.
+/// `bytes` bytes in `count` segments of buffer `n`, with odd lengths, at odd offsets and out of
+/// order, together with their list.
 pub fn segments(machine: &impl Machine, n: usize, bytes: u32, count: u32) -> Data {
     let base = buffer(machine, n, 0).address;
     let mut left = bytes;
@@ -67,7 +67,7 @@ pub fn segments(machine: &impl Machine, n: usize, bytes: u32, count: u32) -> Dat
         let odd = bytes / count / 8 * (4 + 4 * (i * 7 % 3)) / 4 * 4;
         let len = if i + 1 == count { left } else { odd.clamp(4, left - 4 * (count - 1 - i)) };
         left -= len;
-        // Places far enough apart for the longest, each at its own offset into its place.
+        // Places far enough apart for the longest, each with its own offset into its place.
         let place = u64::from(i * 5 % 131) * 1600 + u64::from(i % 8) * 4;
         DmaSlice { address: base + if i + 1 == count { 131 * 1600 } else { place }, len }
     });
@@ -75,7 +75,7 @@ pub fn segments(machine: &impl Machine, n: usize, bytes: u32, count: u32) -> Dat
     list(machine, n, &ranges)
 }
 
-/// A place for so many bytes, of which only the length matters.
+/// A range of this many bytes of which only the length matters.
 pub fn whole(bytes: u32) -> DmaSlice {
     DmaSlice { address: 0, len: bytes }
 }
@@ -97,7 +97,7 @@ pub fn fill_data(machine: &impl Machine, data: &Data, seed: u64) {
     }
 }
 
-/// Whether a buffer holds what [`fill`] put there.
+/// Whether a buffer contains what [`fill`] put there.
 pub fn holds(machine: &impl Machine, slice: DmaSlice, seed: u64) -> bool {
     data_holds(machine, &slice.into(), seed)
 }
@@ -152,7 +152,7 @@ pub fn write(block: u32, data: DmaSlice) -> Command<Scsi> {
     command(0x2A, block, (data.len / 4096) as u16, Direction::ToDevice, data)
 }
 
-/// Starts one command and waits for its end.
+/// Starts one command and waits until it ends.
 pub fn finish<M: Machine>(
     port: &mut Port<M>,
     clock: &impl Clock,
@@ -173,14 +173,14 @@ pub fn wait<M: Machine>(port: &mut Port<M>, clock: &impl Clock) -> Outcome {
     }
 }
 
-/// The same command once more, for a test that tries it again.
+/// The same command again, for a test that retries it.
 pub fn again(command: &Command<Scsi>) -> Command<Scsi> {
     let Command { unit, payload, direction, data, crypto, ordering, deadline, .. } = *command;
     let token = Token::new(command.token.number());
     Command { unit, payload, direction, data, crypto, ordering, deadline, token }
 }
 
-/// Starts one command and waits; a unit attention is taken note of and the command tried again.
+/// Starts one command and waits; after a unit attention the command is retried.
 pub fn done<M: Machine>(port: &mut Port<M>, clock: &impl Clock, command: Command<Scsi>) {
     for _ in 0..2 {
         let outcome = finish(port, clock, again(&command));

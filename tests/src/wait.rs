@@ -1,16 +1,16 @@
-//! Waiting for what another process or thread does.
+//! Waiting for another process or thread.
 
 use std::time::{Duration, Instant};
 
-/// How long anything is waited for. No verdict hangs on it: it ends a test that would hang.
+/// Limit of all waits. No verdict depends on it: it ends a test that would hang.
 pub const PATIENCE: Duration = Duration::from_secs(600);
-/// How often is looked.
+/// The polling interval.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Looks until it is `ready`.
+/// Polls until it is `ready`.
 ///
 /// # Panics
-/// If it is not after [`PATIENCE`]; `what` says what was waited for.
+/// If it is not ready after [`PATIENCE`]; `what` names what was waited for.
 pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !ready() {

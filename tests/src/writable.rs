@@ -1,4 +1,4 @@
-//! File systems to write on, fresh, on flash in memory.
+//! Fresh, writable file systems on flash in memory.
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Timestamp;
@@ -8,21 +8,21 @@ use flysch_ubi::{DeviceOptions, DeviceVolume, FormatOptions, NewVolume, UbiDevic
 use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 
-/// NAND of pages with 2 KiB, blocks of 128 KiB.
+/// NAND with pages of 2 KiB and blocks of 128 KiB.
 pub type Ram = FlashImage<Vec<u8>>;
-/// A volume of a device that is there for it alone.
+/// A volume of a device that exists only for it.
 pub type RamVolume = DeviceVolume<UbiDevice<Ram>, Ram>;
 
-/// The time file systems here are made.
+/// The time at which file systems are made here.
 pub const START: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
 
-/// Erased NAND of so many blocks; programming what is not erased fails.
+/// Erased NAND of this many blocks; programming what is not erased fails.
 pub fn nand(blocks: u32) -> Ram {
     let geometry = Geometry::nand(0, 128 << 10, 2048, 512);
     FlashImage::new(vec![0xFF; blocks as usize * (128 << 10)], geometry).strict()
 }
 
-/// An empty UBIFS, on a UBI device of so many blocks.
+/// An empty UBIFS, on a UBI device of this many blocks.
 pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
     let options = DeviceOptions::default();
     let mut device = UbiDevice::format(nand(blocks), &FormatOptions::new(7), &options).unwrap();
@@ -35,14 +35,14 @@ pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
     UbifsMut::open(volume).unwrap()
 }
 
-/// An empty JFFS2 on NOR of so many blocks.
+/// An empty JFFS2 on NOR of this many blocks.
 pub fn jffs2(blocks: u32) -> Jffs2Mut<Ram> {
     let geometry = Geometry::nor(0, 64 << 10);
     let flash = FlashImage::new(vec![0xFF; blocks as usize * (64 << 10)], geometry).strict();
     Jffs2Mut::mount(flash, &WriteOptions::default()).unwrap()
 }
 
-/// Closes a file system and opens it again, on the device attached anew.
+/// Closes a file system and opens it again, on the reattached device.
 pub fn reopen(fs: UbifsMut<RamVolume>) -> UbifsMut<RamVolume> {
     let volume = fs.close().unwrap();
     let id = flysch_ubi::DeviceVolume::id(&volume);

@@ -1,5 +1,5 @@
-//! What the UFS driver costs besides instructions (`tools/cost`): it never allocates for a command;
-//! its heap, its memory, its registers and its polling are what docs/ufs-driver.md says.
+//! The cost of the UFS driver besides instructions (`tools/cost`): it never allocates for a
+//! command; its heap, memory, registers and polling are as stated in docs/ufs-driver.md.
 
 use flysch_api::command::{Command, Declined, Ended, NotStarted, Port as _, Scsi};
 use flysch_api::data::{BadData, Data};
@@ -19,7 +19,7 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes on the heap now, and the most there ever were.
+    /// Bytes on the heap now, and the maximum so far.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -36,13 +36,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
         changed(layout.size() as isize);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller fulfils the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         changed(-(layout.size() as isize));
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller fulfils the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -82,7 +82,7 @@ fn driver_alone(
     }
 }
 
-/// The SATA driver, queued and alone, with one range and with a list.
+/// The SATA driver, with and without queueing, with one range and with a list.
 #[test]
 fn the_sata_driver_allocates_nothing_for_a_command() {
     use flysch_api::command::{Ata, Direction, Ordering, Token};
@@ -197,15 +197,15 @@ fn the_emmc_driver_allocates_nothing_for_a_command() {
     assert_eq!(allocations(|| (0..200).for_each(&mut round)), 0);
 }
 
-/// How often this thread asks for memory meanwhile.
+/// Number of allocations by this thread during `meanwhile`.
 fn allocations(meanwhile: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     meanwhile();
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// A block of data, as the driver may find it: one range, and lists of eight of which one goes the
-/// common way and the other the one where everything is looked at by itself.
+/// A block of data in its possible shapes: one range, and lists of eight, one of which takes the
+/// common path and the other the one that examines each entry.
 fn shapes(machine: &InstantMachine) -> [(&'static str, Data); 3] {
     let base = buffer(machine, 1, 0).address;
     let ascending: Vec<_> =
@@ -217,7 +217,7 @@ fn shapes(machine: &InstantMachine) -> [(&'static str, Data); 3] {
     ]
 }
 
-/// Makes a command of a block and its data.
+/// Makes a command from a block and its data.
 type Make = fn(u32, DmaSlice) -> Command<Scsi>;
 
 #[test]
@@ -272,7 +272,7 @@ fn no_command_that_is_refused_allocates() {
     }
 }
 
-/// A machine that counts accesses of its registers, and notes the highest.
+/// A machine that counts accesses to its registers, and records the highest.
 #[derive(Clone)]
 struct Watched<M> {
     inner: M,
@@ -283,7 +283,7 @@ struct Watched<M> {
 struct Seen {
     reads: u32,
     writes: u32,
-    /// The first byte beyond every register that was used.
+    /// The first byte after all registers that were used.
     end: u32,
 }
 
@@ -343,7 +343,8 @@ impl<M: Machine> Machine for Watched<M> {
     }
 }
 
-/// What the driver has on the heap once it is up, bytes. It never has 1 KiB more on the way there.
+/// The driver's heap once it is up, bytes. On the way there it never has more than 1 KiB beyond
+/// that.
 fn heap(queue: QueueMode, lanes: u8, depth: u16) -> isize {
     let machine = InstantMachine::new(32 << 20);
     let memory = machine.memory().carve(0, 4 << 20);
@@ -360,7 +361,7 @@ fn heap(queue: QueueMode, lanes: u8, depth: u16) -> isize {
     up
 }
 
-/// docs/ufs-driver.md, "What it needs": a figure that changes is to change there, too.
+/// docs/ufs-driver.md, "What it needs": if a figure changes, it must be changed there, too.
 #[test]
 fn heap_and_memory_are_what_the_documentation_says() {
     let shapes = [(1, 1), (1, 32), (4, 8), (4, 32)];
@@ -381,8 +382,8 @@ fn heap_and_memory_are_what_the_documentation_says() {
     assert_eq!([memory(1, 1), memory(1, 32), memory(4, 32)], [48_128, 118_784, 355_328]);
 }
 
-/// As above. The banks of the queues of this controller are at 0x400, their run-time registers at
-/// 0x1000, 0x30 bytes apart.
+/// As above. The configuration banks of this controller's queues are at 0x400, their run-time
+/// registers at 0x1000, 0x30 bytes apart.
 #[test]
 fn the_registers_used_are_what_the_documentation_says() {
     for (queue, lanes, end) in
@@ -403,8 +404,8 @@ fn the_registers_used_are_what_the_documentation_says() {
 #[test]
 fn polling_without_arming_costs_what_the_documentation_says() {
     const READS: u64 = 100;
-    // Queues, interrupts, whether one arms; register reads and writes of a poll that finds nothing,
-    // of arming, of the poll that finds an end.
+    // Queues, interrupts, whether interrupts are armed; register reads and writes of a poll that
+    // finds nothing, of arming, of the poll that finds an end.
     for (queue, interrupts, arms, counts) in [
         (QueueMode::Sdq, false, false, [(1, 0), (0, 0), (1, 0)]),
         (QueueMode::Sdq, false, true, [(1, 0), (2, 1), (2, 2)]),
@@ -441,7 +442,7 @@ fn polling_without_arming_costs_what_the_documentation_says() {
                 let outcome = port.poll(watched.now()).expect("its end woke the host");
                 assert_eq!(outcome.ended, Ended::Good);
             });
-            // The first finds the status of what came before it.
+            // The first one finds the status of what came before it.
             if n > 0 {
                 assert_eq!([empty, arm, found], counts, "{queue:?}, {interrupts}, {arms}");
             }

@@ -9,10 +9,11 @@ use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::mmc::ExtCsd;
 
 impl<M: Machine> Host<M> {
-    /// Does one operation and waits for its end.
+    /// Carries out one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither host nor clock knows what could end it.
+    /// Why it failed; [`Error::Gone`] if neither the host nor the clock has an event that could end
+    /// it.
     pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
@@ -34,7 +35,7 @@ impl<M: Machine> Host<M> {
     /// Brings controller and card up.
     ///
     /// # Errors
-    /// Which step failed, and why.
+    /// The step that failed, and why.
     pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
@@ -42,13 +43,13 @@ impl<M: Machine> Host<M> {
     /// Makes everything safe and stops the card.
     ///
     /// # Errors
-    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; everything goes on
-    /// then.
+    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; then everything
+    /// continues.
     pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
-    /// EXT_CSD as it is now.
+    /// Reads EXT_CSD as it is now.
     ///
     /// # Errors
     /// Why it could not be read.
@@ -59,10 +60,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A message to the replay protected memory.
+    /// Exchanges a message with the replay protected memory.
     ///
     /// # Errors
-    /// What the device answered, or why the answer is not believed.
+    /// What the device answered, or why the answer is not trusted.
     pub fn rpmb(&mut self, clock: &impl Clock, request: RpmbRequest) -> Result<RpmbReply, Error> {
         match self.run(clock, Operation::Rpmb(Box::new(request)))? {
             Output::Rpmb(reply) => Ok(reply),

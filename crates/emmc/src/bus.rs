@@ -1,10 +1,10 @@
 //! One command on the bus at a time, by the SD host controller's own registers.
 //!
 //! Theory. A command is begun by one write and has ended when the status register says so: *command
-//! complete* with its response, then, if it has data, *transfer complete*. Busy is not waited for
-//! here: a card is busy for as long as it likes, and what looks after that is the level of DAT0.
-//! What ended badly leaves the controller's command or data line in the middle of something; who
-//! began it resets the lines before the next command.
+//! complete* with its response, then, if it has data, *transfer complete*. The end of the busy
+//! state is not awaited here: a card is busy for as long as it likes, and shows that by the level
+//! of DAT0. A failed command leaves the controller's command or data line in an undefined state;
+//! whoever began it resets the lines before the next command.
 
 use crate::error::BusError;
 use crate::table::Format;
@@ -20,7 +20,7 @@ use flysch_wire::mmc::sdhci::{
 pub(crate) enum Response {
     /// None.
     None,
-    /// R1, R5, R6, R7: 48 bits with CRC and index. Of R1b the busy state is not waited for.
+    /// R1, R5, R6, R7: 48 bits with CRC and index. The busy state of R1b is not awaited.
     Short,
     /// R2: 136 bits with CRC.
     Long,
@@ -47,9 +47,9 @@ pub(crate) struct Moves {
     pub(crate) block: u16,
     pub(crate) blocks: u16,
     pub(crate) way: Way,
-    /// Where the list of descriptors lies in its region.
+    /// Where the list of descriptors is in its region.
     pub(crate) list: usize,
-    /// An automatic command, and the argument of CMD23.
+    /// The automatic command, and the argument of CMD23.
     pub(crate) auto: u8,
     pub(crate) count: u32,
 }
@@ -70,10 +70,10 @@ impl Request {
     }
 }
 
-/// How a command ended: its response as it lies in the registers, or what went wrong.
+/// How a command ended: its response as it is in the registers, or what went wrong.
 pub(crate) type Reply = Result<[u32; 4], BusError>;
 
-/// Where the buffer port stands in a list.
+/// The position of the buffer port in a list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     entry: usize,
@@ -86,14 +86,14 @@ struct Cursor {
 #[derive(Debug)]
 pub(crate) struct Bus {
     pub(crate) format: Format,
-    /// Status bits of the command under way that came so far.
+    /// Status bits of the current command so far.
     seen: Interrupts,
     under_way: Option<Request>,
     response: [u32; 4],
     cursor: Cursor,
 }
 
-/// Descriptors of one list at most: a list that was never written would go on for ever.
+/// Maximum number of descriptors of one list: a list that was never written would never end.
 const ENTRIES_MAX: usize = 1024;
 
 impl Bus {
@@ -107,7 +107,7 @@ impl Bus {
         }
     }
 
-    /// Forgets what was under way.
+    /// Forgets the current command.
     pub(crate) fn forget(&mut self) {
         self.under_way = None;
     }
@@ -115,12 +115,12 @@ impl Bus {
     /// Whether the lines are free for this command.
     pub(crate) fn is_free(&self, registers: &impl Registers, request: &Request) -> bool {
         let present = Present::from_bits(registers.read32(reg::PRESENT));
-        // What ends a transfer may be sent while it goes on.
+        // A command that ends a transfer may be sent during the transfer.
         let data_free = request.data.is_none() || !present.data_inhibit();
         !present.command_inhibit() && data_free
     }
 
-    /// Sends a command; the lines are [free](Self::is_free). `lists` is where its list lies.
+    /// Sends a command; the lines are [free](Self::is_free). `lists` is where its list is.
     pub(crate) fn begin(
         &mut self,
         registers: &impl Registers,
@@ -170,13 +170,13 @@ impl Bus {
         registers.write32(reg::COMMAND, command.into_bits());
     }
 
-    /// The errors in the response that came last.
+    /// The errors in the last response.
     pub(crate) fn told(&self) -> u32 {
         CardStatus::from_bits(self.response[0]).errors().into_bits()
     }
 
-    /// Clears what the controller tells though no command is under way: the end of something that
-    /// was given up. Nobody else would, and the line would stay up.
+    /// Clears what the controller reports although no command is in progress: the end of a command
+    /// that was given up. Nobody else would, and the line would stay up.
     pub(crate) fn quieten(&self, registers: &impl Registers) {
         if self.under_way.is_none() {
             let status = registers.read32(reg::STATUS);
@@ -186,8 +186,8 @@ impl Bus {
         }
     }
 
-    /// Looks at the command under way; its end, if it came. `memory` is where the ranges of its
-    /// list lie, for the buffer port.
+    /// Checks the current command; returns its end, if it has ended. `memory` is where the ranges
+    /// of its list are, for the buffer port.
     pub(crate) fn look(
         &mut self,
         registers: &impl Registers,
@@ -222,7 +222,7 @@ impl Bus {
                 Response::Long => [0, 4, 8, 12].map(|at| registers.read32(reg::RESPONSE + at)),
                 _ => [registers.read32(reg::RESPONSE), 0, 0, 0],
             };
-            // After such a response no data comes.
+            // No data follows such a response.
             let told = CardStatus::from_bits(self.response[0]).errors().into_bits();
             if request.data.is_some() && request.response == Response::Short && told != 0 {
                 self.under_way = None;
@@ -232,7 +232,7 @@ impl Bus {
         self.seen = Interrupts::from_bits(self.seen.into_bits() | bits & MINE);
         let ended = match &request.data {
             None => self.seen.command(),
-            // Whatever else the controller tells of it.
+            // Regardless of what else the controller reports.
             Some(data) if data.way == Way::Tuning => self.seen.read_ready(),
             Some(data) => {
                 if data.way == Way::Port {
@@ -248,7 +248,7 @@ impl Bus {
         Some(Ok(self.response))
     }
 
-    /// Moves what the buffer port has or takes.
+    /// Moves what the buffer port has or accepts.
     fn move_blocks(
         &mut self,
         registers: &impl Registers,
@@ -283,7 +283,7 @@ impl Bus {
         }
     }
 
-    /// Where the next word of the data lies in memory. Segments are whole words.
+    /// Where the next word of the data is in memory. Segments are whole words.
     fn next_word(
         &mut self,
         list: usize,

@@ -1,11 +1,12 @@
-//! Commands of the control path: to the card and back, with what is owed afterwards.
+//! The card, and the commands of the control path to it, with what has to follow them.
 
 use crate::bus::{Moves, Request, Response, Way, long};
-use crate::control::{Core, MS, Run, Wait};
+use crate::channel::{Channel, MS, Run, Stop, Wait, settled};
+use crate::device::Device;
 use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::{Cause, Error};
-use flysch_api::machine::{Instant, Machine};
+use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_script::Player;
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, rca};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, auto};
@@ -13,20 +14,21 @@ use flysch_wire::mmc::{CardState, CardStatus, ExtCsd, ext_csd};
 
 /// Software reset of the controller, ms (Linux: 100).
 pub(crate) const RESET_MS: u32 = 100;
-/// Rests between two looks at a card that says in its status that it is not ready.
+/// Interval between two looks at a card whose status says that it is not ready.
 const STATUS_REST: u64 = MS / 4;
 
-impl<M: Machine> Core<M> {
-    /// Where data goes: by DMA, or by the buffer port.
+/// Single commands.
+impl<M: Machine> Channel<M> {
+    /// How data is moved: by DMA, or through the buffer port.
     pub(crate) fn way(&self) -> Way {
         if self.options.dma && self.capabilities.adma2() { Way::Dma } else { Way::Port }
     }
 
-    /// Resets the command and data lines of the controller, after anything that went wrong.
+    /// Resets the controller's command and data lines, after any error.
     pub(crate) fn reset_lines(&mut self) -> Run<()> {
-        self.effect(|core| {
-            core.bus.forget();
-            core.errors.note(core.now, ErrorKind::LineReset, 0);
+        self.effect(|channel| {
+            channel.bus.forget();
+            channel.errors.note(channel.now, ErrorKind::LineReset, 0);
         });
         let resets = Clock::new().with_reset_command(true).with_reset_data(true).into_bits();
         self.modify(reg::CLOCK, |clock| clock | resets);
@@ -35,7 +37,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// A command whose failure is an answer, too.
+    /// Sends a command whose failure is an answer as well.
     pub(crate) fn try_command(
         &mut self,
         index: CommandIndex,
@@ -62,7 +64,7 @@ impl<M: Machine> Core<M> {
         Ok(reply)
     }
 
-    /// A command that must be answered.
+    /// Sends a command that must be answered.
     pub(crate) fn command(
         &mut self,
         index: CommandIndex,
@@ -73,7 +75,7 @@ impl<M: Machine> Core<M> {
         reply.map_err(|error| Cause::Bus(index, error).into())
     }
 
-    /// A command with R1 that must be answered without errors.
+    /// Sends a command with R1 that must be answered without errors.
     pub(crate) fn must(&mut self, index: CommandIndex, argument: u32) -> Run<CardStatus> {
         let [response, ..] = self.command(index, argument, Response::Short)?;
         let status = CardStatus::from_bits(response);
@@ -88,7 +90,37 @@ impl<M: Machine> Core<M> {
         Ok(long(self.command(index, argument, Response::Long)?))
     }
 
-    /// The card's address where commands take it.
+    /// Describes the data of a transfer of the control path: the first bytes of the scratch memory.
+    fn scratch_moves(&mut self, read: bool, (block, blocks): (u16, u16)) -> Moves {
+        let bytes = usize::from(block) * usize::from(blocks);
+        self.effect(|channel| {
+            let (table, format) = (&channel.layout.table, channel.bus.format);
+            let data = &channel.layout.scratch;
+            format.put(table, 0, 0, data.slice(0, bytes as u32));
+            format.end(table, 0, 0);
+            channel.machine.sync_for_device(table.span(0, format.stride));
+            channel.machine.sync_for_device(data.span(0, bytes));
+        });
+        let way = self.way();
+        Moves { read, block, blocks, way, list: 0, auto: auto::NONE, count: 0 }
+    }
+
+    /// Sends CMD23 as a command of its own.
+    pub(crate) fn set_block_count(&mut self, blocks: u16, reliable: bool) -> Run<()> {
+        let argument = BlockCount::new().with_blocks(blocks).with_reliable(reliable);
+        self.must(CommandIndex::SetBlockCount, argument.into_bits()).map(|_| ())
+    }
+}
+
+/// The card: what is known of it, and the way to it.
+#[derive(Debug)]
+pub(crate) struct Card<M: Machine> {
+    pub(crate) channel: Channel<M>,
+    pub(crate) device: Device,
+}
+
+impl<M: Machine> Card<M> {
+    /// The card's address as commands have it in their argument.
     pub(crate) fn address(&self) -> u32 {
         rca(self.device.rca)
     }
@@ -96,33 +128,33 @@ impl<M: Machine> Core<M> {
     /// CMD13.
     pub(crate) fn status(&mut self) -> Run<Result<CardStatus, BusError>> {
         let address = self.address();
-        let reply = self.try_command(CommandIndex::SendStatus, address, Response::Short)?;
+        let reply = self.channel.try_command(CommandIndex::SendStatus, address, Response::Short)?;
         Ok(reply.map(|response| CardStatus::from_bits(response[0])))
     }
 
-    /// A command whose busy state the host looks after, until `deadline` or for `timeout_ms`, and
-    /// the status after it.
+    /// Sends a command and waits while the card is busy with it, until `deadline` or for
+    /// `timeout_ms`; returns the status after it.
     pub(crate) fn busy_command(
         &mut self,
         (index, argument): (CommandIndex, u32),
         (deadline, timeout_ms): (Option<Instant>, u32),
     ) -> Run<CardStatus> {
-        self.must(index, argument)?;
+        self.channel.must(index, argument)?;
         self.wait_ready(index, (deadline, timeout_ms))
     }
 
-    /// Waits until the card is no longer busy with `index`; gives its status then.
+    /// Waits until the card is no longer busy with `index`; returns its status then.
     pub(crate) fn wait_ready(
         &mut self,
         index: CommandIndex,
         (deadline, timeout_ms): (Option<Instant>, u32),
     ) -> Run<CardStatus> {
-        let until = self.once(|core| {
-            let after = core.now.after_nanos(u64::from(timeout_ms) * MS);
+        let until = self.channel.once(|channel| {
+            let after = channel.now.after_nanos(u64::from(timeout_ms) * MS);
             deadline.unwrap_or(after).nanos()
         });
         let until = Instant::from_nanos(until);
-        if !self.until_not_busy(Some(until), timeout_ms)? {
+        if !self.channel.until_not_busy(Some(until), timeout_ms)? {
             return Err(Cause::Busy(index).into());
         }
         loop {
@@ -136,11 +168,11 @@ impl<M: Machine> Core<M> {
             if status.is_ready() || status.state() == CardState::StandBy {
                 return Ok(status);
             }
-            let late = self.once(|core| (core.now >= until).into()) != 0;
+            let late = self.channel.once(|channel| (channel.now >= until).into()) != 0;
             if late {
                 return Err(Cause::Busy(index).into());
             }
-            self.sleep(STATUS_REST)?;
+            self.channel.sleep(STATUS_REST)?;
         }
     }
 
@@ -150,7 +182,7 @@ impl<M: Machine> Core<M> {
         self.switch_for(index, value, (None, timeout))
     }
 
-    /// As [`switch`](Self::switch), with a time of its own.
+    /// As [`switch`](Self::switch), with a time limit of its own.
     pub(crate) fn switch_for(
         &mut self,
         index: u8,
@@ -159,83 +191,61 @@ impl<M: Machine> Core<M> {
     ) -> Run<()> {
         let argument = SwitchArgument::write(index, value).into_bits();
         let command = CommandIndex::Switch;
-        let [response, ..] = self.command(command, argument, Response::Short)?;
+        let [response, ..] = self.channel.command(command, argument, Response::Short)?;
         let status = CardStatus::from_bits(response).errors().with_switch_error(false);
         if status.into_bits() != 0 {
             return Err(Cause::Status(command, status).into());
         }
         match self.wait_ready(command, times) {
-            Err(crate::control::Stop::Failed(Error::Failed(Cause::Status(_, status))))
-                if status.switch_error() =>
-            {
+            Err(Stop::Failed(Error::Failed(Cause::Status(_, status)))) if status.switch_error() => {
                 Err(Cause::Switch(index).into())
             }
             other => other.map(|_| ()),
         }
     }
 
-    /// How long a CMD6 without a time of its own may take, ms.
+    /// The time limit of a CMD6 that has none of its own, ms.
     pub(crate) fn switch_ms(&self) -> u32 {
-        self.device.ext_csd.switch_ms().max(self.options.timeouts.switch_ms)
+        self.device.ext_csd.switch_ms().max(self.channel.options.timeouts.switch_ms)
     }
 
-    /// The data of a transfer of the control path: the first bytes of the scratch memory.
-    fn scratch_moves(&mut self, read: bool, (block, blocks): (u16, u16)) -> Moves {
-        let bytes = usize::from(block) * usize::from(blocks);
-        self.effect(|core| {
-            let (table, format) = (&core.layout.table, core.bus.format);
-            let data = &core.layout.scratch;
-            format.put(table, 0, 0, data.slice(0, bytes as u32));
-            format.end(table, 0, 0);
-            core.machine.sync_for_device(table.span(0, format.stride));
-            core.machine.sync_for_device(data.span(0, bytes));
-        });
-        let way = self.way();
-        Moves { read, block, blocks, way, list: 0, auto: auto::NONE, count: 0 }
-    }
-
-    /// A command that reads `blocks` into the scratch memory.
+    /// Sends a command that reads `blocks` into the scratch memory.
     pub(crate) fn fetch(
         &mut self,
         (index, argument): (CommandIndex, u32),
         (block, blocks): (u16, u16),
     ) -> Run<Result<(), BusError>> {
-        let data = Some(self.scratch_moves(true, (block, blocks)));
+        let data = Some(self.channel.scratch_moves(true, (block, blocks)));
         let request = Request { index, argument, response: Response::Short, data };
-        let timeout = self.options.timeouts.command_ms;
-        let reply = self.try_request(request, timeout)?;
-        self.effect(|core| {
+        let timeout = self.channel.options.timeouts.command_ms;
+        let reply = self.channel.try_request(request, timeout)?;
+        self.channel.effect(|channel| {
             let bytes = usize::from(block) * usize::from(blocks);
-            core.machine.sync_for_cpu(core.layout.scratch.span(0, bytes));
+            channel.machine.sync_for_cpu(channel.layout.scratch.span(0, bytes));
         });
         Ok(reply.map(|_| ()))
     }
 
-    /// A command that writes `blocks` of 512 bytes from the scratch memory, which `fill` fills.
+    /// Sends a command that writes `blocks` of 512 bytes from the scratch memory, which `fill`
+    /// fills.
     pub(crate) fn store(
         &mut self,
         (index, argument): (CommandIndex, u32),
         blocks: u16,
-        fill: impl FnOnce(&mut Self),
+        fill: impl FnOnce(&DmaRegion),
     ) -> Run<()> {
-        self.effect(fill);
-        let data = Some(self.scratch_moves(false, (512, blocks)));
+        self.channel.effect(|channel| fill(&channel.layout.scratch));
+        let data = Some(self.channel.scratch_moves(false, (512, blocks)));
         let request = Request { index, argument, response: Response::Short, data };
-        let timeout = self.options.timeouts.command_ms;
-        match self.try_request(request, timeout)? {
+        let timeout = self.channel.options.timeouts.command_ms;
+        match self.channel.try_request(request, timeout)? {
             Ok(_) => self.wait_ready(index, (None, timeout)).map(|_| ()),
             Err(BusError::STATUS) => {
-                let status = self.once(|core| core.bus.told().into()) as u32;
+                let status = self.channel.once(|channel| channel.bus.told().into()) as u32;
                 Err(Cause::Status(index, CardStatus::from_bits(status)).into())
             }
             Err(error) => Err(Cause::Bus(index, error).into()),
         }
-    }
-
-    /// CMD23 as a command of its own.
-    pub(crate) fn set_block_count(&mut self, blocks: u16, reliable: bool) -> Run<()> {
-        let argument = BlockCount::new().with_blocks(blocks).with_reliable(reliable);
-        self.must(CommandIndex::SetBlockCount, argument.into_bits()).map(|_| ())
     }
 
     /// Reads EXT_CSD into the scratch memory.
@@ -243,14 +253,14 @@ impl<M: Machine> Core<M> {
         self.fetch((CommandIndex::SendExtCsd, 0), (ext_csd::LENGTH as u16, 1))
     }
 
-    /// EXT_CSD as it is in the card now.
+    /// Reads EXT_CSD as it is in the card now.
     pub(crate) fn read_ext_csd(&mut self) -> Run<()> {
         match self.fetch_ext_csd()? {
             Ok(()) => {
-                self.effect(|core| {
+                self.channel.effect(|channel| {
                     let mut csd = ExtCsd::default();
-                    core.layout.scratch.read(0, &mut csd.0);
-                    core.device.ext_csd = csd;
+                    channel.layout.scratch.read(0, &mut csd.0);
+                    self.device.ext_csd = csd;
                 });
                 Ok(())
             }
@@ -258,9 +268,10 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Whether the card says at this timing what it said before: the fields it cannot change.
+    /// Whether the card reports the same as before with this timing, in the fields that cannot
+    /// change.
     pub(crate) fn verify_bus(&mut self) -> Wait<Result<bool, Error>> {
-        let fetched = crate::control::settled(self.fetch_ext_csd())?;
+        let fetched = settled(self.fetch_ext_csd())?;
         let fetched = match fetched {
             Ok(fetched) => fetched,
             Err(error) => return Ok(Err(error)),
@@ -268,10 +279,10 @@ impl<M: Machine> Core<M> {
         if fetched.is_err() {
             return Ok(Ok(false));
         }
-        let same = self.once(|core| {
+        let same = self.channel.once(|channel| {
             let mut csd = ExtCsd::default();
-            core.layout.scratch.read(0, &mut csd.0);
-            let known = &core.device.ext_csd;
+            channel.layout.scratch.read(0, &mut csd.0);
+            let known = &self.device.ext_csd;
             const FIXED: [core::ops::Range<usize>; 3] = [160..161, 192..246, 249..253];
             FIXED.iter().all(|part| csd.0[part.clone()] == known.0[part.clone()]).into()
         });

@@ -1,4 +1,4 @@
-//! What bring-up learns of the card and of the bus to it.
+//! What bring-up learns about the card and the bus to it.
 
 use core::fmt;
 
@@ -90,7 +90,7 @@ impl Timing {
         }
     }
 
-    /// Whether its sampling point is a tuned one.
+    /// Whether its sampling point is tuned.
     pub const fn is_tuned(self) -> bool {
         matches!(self, Self::Sdr104 | Self::Hs200 | Self::Hs400)
     }
@@ -126,21 +126,21 @@ pub struct Device {
     pub cid: Cid,
     /// Its CSD.
     pub csd: Csd,
-    /// EXT_CSD as it was after bring-up; of an SD card all zeros.
+    /// EXT_CSD as it was after bring-up; all zeros for an SD card.
     pub ext_csd: ExtCsd,
     /// SCR of an SD card.
     pub scr: Scr,
-    /// Access modes of an SD card, a bit each (CMD6, group 1).
+    /// Access modes of an SD card, one bit each (CMD6, group 1).
     pub access_modes: u16,
-    /// The lines of an SD card are at 1.8 V.
+    /// Whether the lines of an SD card are at 1.8 V.
     pub low_voltage: bool,
     /// Its relative address.
     pub rca: u16,
-    /// Sectors are addressed, else bytes.
+    /// Whether sectors are addressed, and not bytes.
     pub sector_addressed: bool,
     /// Sectors of the user area.
     pub sectors: u64,
-    /// The deviations it is known for.
+    /// Its known deviations.
     pub quirks: CardQuirks,
     /// The bus: its timing, its data lines, its clock in Hz.
     pub timing: Timing,
@@ -148,7 +148,7 @@ pub struct Device {
     pub lines: u8,
     /// Clock, Hz.
     pub clock: u32,
-    /// Tasks the queueing engine has in hand at most; 0 without.
+    /// Maximum number of tasks in the queueing engine; 0 without one.
     pub queue_depth: u8,
     /// Whether a volatile cache is on.
     pub cache: bool,
@@ -168,8 +168,8 @@ impl Device {
         }
     }
 
-    /// Bytes of a block of a disk on it: 512, or 4096 where it takes native sectors only. Sectors
-    /// that are counted here are of 512 bytes all the same.
+    /// Bytes of a block of a disk on it: 512, or 4096 if it accepts only native sectors. Sectors
+    /// are nevertheless counted in units of 512 bytes here.
     pub fn block_size(&self) -> u32 {
         self.ext_csd.data_sector_bytes()
     }
@@ -190,7 +190,7 @@ impl Device {
             && self.ext_csd.has_enhanced_reliable_write()
     }
 
-    /// Whether sectors can be given up: trim of eMMC, erase of SD.
+    /// Whether sectors can be discarded: trim of eMMC, erase of SD.
     pub fn has_trim(&self) -> bool {
         match self.kind {
             CardKind::Emmc => self.ext_csd.has_trim() && !self.quirks.has(CardQuirk::NoTrim),
@@ -199,7 +199,7 @@ impl Device {
         }
     }
 
-    /// HPI, and whether it is CMD12 that tells it.
+    /// Whether there is HPI, and whether CMD12 is the command for it.
     pub fn hpi(&self) -> Option<bool> {
         let usable = self.kind == CardKind::Emmc && !self.quirks.has(CardQuirk::NoHpi);
         self.ext_csd.hpi().filter(|_| usable)

@@ -18,11 +18,11 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
-    /// Reading the registers gives all ones: no controller answers.
+    /// The registers read as all ones: no controller answers.
     NoController,
     /// The controller cannot address the machine's memory.
     Address,
-    /// A step of bring-up failed for good.
+    /// A step of bring-up failed permanently.
     Step {
         /// The step's name in [`STEPS`](crate::STEPS).
         step: &'static str,
@@ -35,15 +35,15 @@ pub enum Error {
     Rpmb(RpmbError),
     /// The host is not up: call `bring_up` first.
     NotUp,
-    /// The card is out of order for good; only a new `bring_up` can help.
+    /// The card is out of order permanently; only a new `bring_up` can help.
     Gone,
-    /// Another operation is under way.
+    /// Another operation is in progress.
     Busy,
     /// A recovery ended the operation.
     Recovered,
     /// The card or the controller does not have the feature.
     Unsupported(&'static str),
-    /// What was asked for makes no sense for this card.
+    /// The request makes no sense for this card.
     Invalid(&'static str),
     /// The card sleeps: wake it first.
     Asleep,
@@ -53,11 +53,11 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A register did not get the value waited for.
+    /// A register did not reach the expected value.
     Register {
         /// Its name.
         name: &'static str,
-        /// What it was at last.
+        /// Its last value.
         value: u32,
     },
     /// All registers read as ones: the controller left the bus.
@@ -72,45 +72,45 @@ pub enum Cause {
     Switch(u8),
     /// The card did not end its busy state in time, after this command.
     Busy(CommandIndex),
-    /// What the card says makes no sense.
+    /// The card's answer makes no sense.
     Answer(&'static str),
-    /// Card and controller agree on no voltage.
+    /// Card and controller have no voltage in common.
     Voltage,
-    /// An SD card did not follow to 1.8 V signalling.
+    /// An SD card did not switch to 1.8 V signalling.
     Signal,
     /// Tuning found no sampling point.
     Tuning,
     /// No bus timing works.
     Timing,
-    /// Lanes, or the option, need command queueing, and it is not there.
+    /// The number of lanes, or the option, requires command queueing, which is not available.
     NoQueueing,
-    /// The partition that was asked for is not there.
+    /// The requested partition does not exist.
     NoPartition(u8),
-    /// Commands are in flight, or their outcomes were not fetched.
+    /// Commands are in flight, or their outcomes have not been fetched.
     InFlight,
     /// A new firmware was refused: FFU_STATUS.
     Firmware(u8),
 }
 
 /// What went wrong with a command on the bus: bits of the error interrupt status (SDHCI 2.2.18) in
-/// 31:16, and below them what the driver itself has to say. The code of
+/// 31:16, and below them bits of the driver itself. The code of
 /// [`Ended::Host`](flysch_api::command::Ended::Host).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusError(pub u32);
 
 impl BusError {
-    /// The controller said nothing in time.
+    /// The controller did not report anything in time.
     pub const SILENT: Self = Self(1);
     /// The card did not end its busy state in time.
     pub const BUSY: Self = Self(2);
-    /// The queueing engine reported a task without saying what.
+    /// The queueing engine reported a failed task without a reason.
     pub const TASK: Self = Self(4);
-    /// The card's response names an error; the device status comes with it.
+    /// The card's response contains an error, which is in the device status.
     pub const STATUS: Self = Self(8);
     /// No response.
     pub const NO_RESPONSE: Self = Self(1 << 16);
 
-    /// Whether a bad sampling point can have caused it: a CRC, an end bit, a tuning error.
+    /// Whether a bad sampling point may have caused it: a CRC, end bit or tuning error.
     pub const fn may_be_sampling(self) -> bool {
         self.0 & (Interrupts::SAMPLING | 1 << 17 | 1 << 18 | 1 << 26) != 0
     }
@@ -160,15 +160,16 @@ impl fmt::Display for BusError {
 pub enum RpmbError {
     /// The device answered with this result.
     Result(flysch_wire::mmc::rpmb::RpmbStatus),
-    /// The answer is to another message.
+    /// The answer belongs to another message.
     Message,
-    /// The answer carries another nonce: an old one.
+    /// The answer carries another nonce: it is an old one.
     Nonce,
-    /// The answer's MAC is not the key's.
+    /// The MAC of the answer is not that of the key.
     Mac,
-    /// The write counter in the answer is not the one that must be.
+    /// The write counter in the answer is not the expected one.
     Counter,
-    /// The data is no whole number of blocks of 256 bytes, or more than the device takes at once.
+    /// The data is not a whole number of blocks of 256 bytes, or more than the device accepts at
+    /// once.
     Length,
 }
 
@@ -264,7 +265,7 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),
-            // The cause is what is said.
+            // The message is that of the cause.
             Self::Failed(cause) => cause.source(),
             _ => None,
         }

@@ -1,10 +1,10 @@
-//! What went wrong so far: counters and a short history.
+//! What has gone wrong so far: counters and a short history.
 
 use core::fmt;
 
 use flysch_api::machine::Instant;
 
-/// What an [`ErrorRecord`] is about.
+/// What an [`ErrorRecord`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Bus,
     /// The card answered with errors; the value is the device status.
     Status,
-    /// A command missed its deadline; the value is its task, or its index.
+    /// A command missed its deadline; the value is its task or its index.
     Overdue,
     /// A task was discarded (CMD48); the value is its number.
     TaskDiscarded,
@@ -24,17 +24,18 @@ pub enum ErrorKind {
     Stop,
     /// The command and data lines of the controller were reset.
     LineReset,
-    /// The sampling point was looked for again; the value is 1 if it was found.
+    /// The sampling point was searched for again; the value is 1 if it was found.
     Retune,
-    /// The bus goes on with a slower timing; the value is its number in [`Timing`](crate::Timing).
+    /// The bus continues with a slower timing; the value is its number in
+    /// [`Timing`](crate::Timing).
     StepDown,
     /// The card was reset; the value is the attempt.
     CardReset,
-    /// The card told of an exception; the value is EXCEPTION_EVENTS_STATUS.
+    /// The card reported an exception; the value is EXCEPTION_EVENTS_STATUS.
     Exception,
     /// The controller left the bus.
     Removed,
-    /// Recovery failed for good.
+    /// Recovery failed permanently.
     Gone,
 }
 
@@ -89,7 +90,7 @@ impl fmt::Display for ErrorKind {
 pub struct ErrorRecord {
     /// When the driver saw it.
     pub at: Instant,
-    /// What it is about.
+    /// What it describes.
     pub kind: ErrorKind,
     /// Details, see [`ErrorKind`].
     pub value: u32,
@@ -98,7 +99,7 @@ pub struct ErrorRecord {
 /// Length of the history.
 const HISTORY: usize = 32;
 
-/// Counters per kind and the last 32 records.
+/// Counters for each kind and the last 32 records.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLog {
     counts: [u64; ErrorKind::ALL.len()],
@@ -113,12 +114,12 @@ impl ErrorLog {
         self.next = (self.next + 1) % HISTORY;
     }
 
-    /// How often each kind happened.
+    /// How often each kind has occurred.
     pub fn counts(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.into_iter().map(|kind| (kind, self.count(kind)))
     }
 
-    /// How often this kind happened.
+    /// How often this kind has occurred.
     pub fn count(&self, kind: ErrorKind) -> u64 {
         self.counts[kind as usize]
     }

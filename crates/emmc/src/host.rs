@@ -1,7 +1,8 @@
 //! The control owner of a controller and its card.
 
-use crate::control::{Core, Facts, Run, Stop};
-use crate::history::{ErrorKind, ErrorLog};
+use crate::channel::{Facts, Run, Stop};
+use crate::control::Core;
+use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
 use crate::lane::{Engine, Lane};
 use crate::layout::Layout;
@@ -18,32 +19,30 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::Player;
 use flysch_wire::mmc::cqhci::CQVER;
-use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Nothing is under way.
+    /// Nothing is in progress.
     Idle,
     /// Poll again at [`Host::poll_at`].
     Busy,
-    /// The operation begun last has ended.
+    /// The last operation has ended.
     Done(Result<Output, Error>),
 }
 
 /// Whether the host can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not brought up.
+    /// Not brought up yet.
     Down,
     /// Up.
     Up,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Out of order permanently.
     Gone,
 }
 
@@ -53,7 +52,7 @@ enum Job {
     Operation(Operation),
     /// What a lane cannot do alone.
     Errand(usize, Errand),
-    /// The card told of an exception.
+    /// The card reported an exception.
     Exception,
     Recovery(Recovery),
 }
@@ -68,17 +67,17 @@ pub struct Host<M: Machine> {
     job: Option<Job>,
     state: State,
     result: Option<Result<Output, Error>>,
-    /// The recovery under way is the caller's wish.
+    /// The current recovery was requested by the caller.
     asked: bool,
-    /// When the host wants to be polled: for the job under way, or to look around.
+    /// When the host wants to be polled: for the current job, or to look around.
     job_at: Instant,
 }
 
-/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+/// How often the host checks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
-/// How often the host looks at the controller while nothing is in flight, nanoseconds.
+/// How often the host checks the controller while nothing is in flight, nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
-/// How soon a transfer under way is looked at again if nothing interrupts, nanoseconds.
+/// Interval between two looks at the current transfer if there is no interrupt, nanoseconds.
 const TRANSFER_NANOS: (u64, u64) = (10_000_000, 20_000);
 /// Where Intel's controllers have their queueing engine.
 const INTEL_ENGINE: u32 = 0x200;
@@ -96,7 +95,8 @@ impl<M: Machine> Host<M> {
     /// memory.
     ///
     /// # Errors
-    /// Options that contradict each other or the controller, memory too small, or no controller.
+    /// Options that contradict each other or the controller, memory that is too small, or no
+    /// controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
         let facts = read_facts(&machine, options)?;
         let layout = Layout::new(&memory, &facts.options)?;
@@ -127,7 +127,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The bring-up step under way.
+    /// The current bring-up step.
     pub fn step(&self) -> Option<&'static Step> {
         match &self.job {
             Some(Job::BringUp(bring_up)) => bring_up.step(),
@@ -135,53 +135,53 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// What bring-up learnt.
+    /// What bring-up has learnt.
     pub fn device(&self) -> &Device {
-        &self.core.device
+        &self.core.card.device
     }
 
-    /// What went wrong so far.
+    /// What has gone wrong so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.errors
+        &self.core.card.channel.errors
     }
 
-    /// The deviations this controller is known for.
+    /// The controller's known deviations.
     pub fn quirks(&self) -> HostQuirks {
-        self.core.quirks
+        self.core.card.channel.quirks
     }
 
     /// The controller's specification version, as its register has it: 2 is 3.00, 5 is 4.20.
     pub fn version(&self) -> u8 {
-        self.core.version
+        self.core.card.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Capabilities {
-        self.core.capabilities
+        self.core.card.channel.capabilities
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.machine
+        &self.core.card.channel.machine
     }
 
-    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
         let job = match (operation, self.state) {
-            // An errand or a look at an exception can wait no longer than it takes.
+            // An errand, or reading an exception, is not interrupted.
             _ if self.job.is_some() => return Err(Error::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
-                self.core.fastest = self.core.options.timing;
+                self.core.speed.fastest = self.core.card.channel.options.timing;
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.orders.take_causes();
-                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
-                self.core.fastest = self.core.options.timing;
+                self.core.shared().orders.take_causes();
+                self.core.shared().orders.publish(Order::PAUSE | Order::STOP);
+                self.core.speed.fastest = self.core.card.channel.options.timing;
                 Job::BringUp(BringUp::default())
             }
             (_, State::Down | State::Recovering) => return Err(Error::NotUp),
@@ -193,17 +193,17 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.drop_script();
+        self.core.card.channel.drop_script();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
 
-    /// Does what can be done now.
+    /// Makes as much progress as possible now.
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.move_transfers(now);
         self.drive(now);
-        if !self.core.queueing && self.core.touched {
-            self.core.bus.quieten(&self.core.machine);
+        if !self.core.engine.runs && self.core.touched {
+            self.core.card.channel.bus.quieten(&self.core.card.channel.machine);
         }
         match self.result.take() {
             Some(result) => Progress::Done(result),
@@ -212,21 +212,21 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When the host wants to be polled: for the operation under way, for its lane, or to look
-    /// after lanes on other threads.
+    /// When the host wants to be polled: for the current operation, for its lane, or to attend to
+    /// lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.orders.is_called() && self.listens() {
+        if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
-        let mut at = self.job_at.min(self.core.plain.poll_at());
+        let mut at = self.job_at.min(self.core.card.channel.plain.poll_at());
         if let Some(lane) = self.lane.poll_at() {
             at = at.min(lane);
         }
         (at != Instant::NEVER).then_some(at)
     }
 
-    /// One doorbell for the host's own lane. Also where polls always find something the host gets
-    /// its turn here.
+    /// Rings one doorbell for the host's own lane. The host gets its turn here even if polls always
+    /// find something.
     #[inline]
     pub(crate) fn ring_lane(&mut self, now: Instant) {
         self.lane.ring(now);
@@ -249,49 +249,49 @@ impl<M: Machine> Host<M> {
     /// Whether there is something for the host to do, or a new order for its lane.
     #[inline]
     fn is_due(&self, now: Instant) -> bool {
-        now >= self.job_at || !self.core.shared.orders.is_quiet(self.lane.obeyed)
+        now >= self.job_at || !self.core.shared().orders.is_quiet(self.lane.obeyed)
     }
 
-    /// Nothing of the lane has completed: the time to look after everything else.
+    /// Nothing of the lane has completed: the time to attend to everything else.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         self.move_transfers(now);
-        // An interrupt may be the end of a command that the job waits for.
+        // An interrupt may mean the end of a command that the job waits for.
         if self.job.is_some() || self.is_due(now) {
             self.drive(now);
         }
         if let outcome @ Some(_) = self.lane.found_nothing(now) {
             return outcome;
         }
-        if !self.core.queueing {
-            self.core.bus.quieten(&self.core.machine);
+        if !self.core.engine.runs {
+            self.core.card.channel.bus.quieten(&self.core.card.channel.machine);
         }
         // Perhaps the lane found something overdue or wrong just now.
-        if self.core.shared.orders.is_quiet(self.lane.obeyed) {
+        if self.core.shared().orders.is_quiet(self.lane.obeyed) {
             return None;
         }
         self.drive(now);
         self.lane.poll(now)
     }
 
-    /// Transfers one at a time, where no engine does it.
+    /// Moves transfers one at a time, where no engine does.
     fn move_transfers(&mut self, now: Instant) {
         let idle = self.lane.waiting.is_empty() && self.lane.host_has.is_none();
-        if idle || self.core.plain.failed.is_some() {
+        if idle || self.core.card.channel.plain.failed.is_some() {
             return;
         }
-        // A job has the bus once no transfer is under way.
+        // A job gets the bus once no transfer is in progress.
         let others = self.job.is_some() && self.lane.host_has.is_none();
         if !others {
             let core = &mut self.core;
-            core.plain.advance(&mut core.bus, &mut self.lane, now);
+            core.card.channel.plain.advance(&mut core.card.channel.bus, &mut self.lane, now);
         }
-        if self.core.plain.failed.is_some() {
-            self.core.shared.orders.report(cause::ERROR);
+        if self.core.card.channel.plain.failed.is_some() {
+            self.core.shared().orders.report(cause::ERROR);
         } else {
             let (told, polled) = TRANSFER_NANOS;
-            let soon = if self.core.options.interrupts { told } else { polled };
-            self.core.plain.glance(&self.lane, now, soon);
+            let soon = if self.core.card.channel.options.interrupts { told } else { polled };
+            self.core.card.channel.plain.glance(&self.lane, now, soon);
         }
     }
 
@@ -315,19 +315,19 @@ impl<M: Machine> Host<M> {
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
             let fails = matches!(job, Job::Recovery(_) | Job::BringUp(_));
-            if !fails && self.core.plain.is_busy(&self.lane) {
-                // The transfer under way has the bus; its end polls again.
-                self.job_at = self.core.plain.next_look(now, TRANSFER_NANOS.1);
+            if !fails && self.core.card.channel.plain.is_busy(&self.lane) {
+                // The current transfer has the bus; its end causes another poll.
+                self.job_at = self.core.card.channel.plain.next_look(now, TRANSFER_NANOS.1);
                 return;
             }
-            self.core.at = Instant::NEVER;
-            if !self.core.advance(&mut self.lane, now) {
-                self.job_at = self.core.at;
+            self.core.card.channel.at = Instant::NEVER;
+            if !self.core.card.channel.advance(&mut self.lane, now) {
+                self.job_at = self.core.card.channel.at;
                 return;
             }
-            self.core.rewind();
+            self.core.card.channel.rewind();
             let run = job.run(&mut self.core);
-            // What the step ordered is obeyed by the host's own lane at once.
+            // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
             match run {
                 Err(Stop::Pending) => {}
@@ -338,24 +338,24 @@ impl<M: Machine> Host<M> {
         self.job_at = self.idle_until(now);
     }
 
-    /// Looks at the controller by itself.
+    /// Checks the controller of its own accord.
     fn look_around(&mut self) {
         self.lane.look_for_errors();
-        if self.core.machine.read32(reg::PRESENT) == u32::MAX {
-            self.core.shared.orders.report(cause::REMOVED);
+        if self.core.card.channel.machine.read32(reg::PRESENT) == u32::MAX {
+            self.core.shared().orders.report(cause::REMOVED);
         }
     }
 
-    /// When to look again although nothing is under way.
+    /// When to look again although nothing is in progress.
     fn idle_until(&self, now: Instant) -> Instant {
-        match (self.state, self.core.options.lanes) {
+        match (self.state, self.core.card.channel.options.lanes) {
             (State::Up, 1) => now.after_nanos(LOOK_NANOS),
             (State::Up, _) => now.after_nanos(ATTENTION_NANOS),
             _ => Instant::NEVER,
         }
     }
 
-    /// Whether calls of lanes are answered now: not while everything is being reset.
+    /// Whether calls from lanes are answered now: not while everything is being reset.
     fn listens(&self) -> bool {
         let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
         self.state == State::Up && !resets
@@ -366,7 +366,7 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        let shared = &self.core.shared;
+        let shared = self.core.shared();
         shared.orders.take_call();
         let fatal = shared.orders.causes() != 0;
         let overdue = self.job.is_none() && shared.victims() != 0;
@@ -383,31 +383,31 @@ impl<M: Machine> Host<M> {
             && let Some(errand) = shared.errands[lane].asked()
         {
             self.set_job(Job::Errand(lane, errand));
-        } else if core::mem::take(&mut self.core.plain.exception) {
+        } else if core::mem::take(&mut self.core.card.channel.plain.exception) {
             self.set_job(Job::Exception);
         }
     }
 
-    /// A card that was not stopped, though the lanes have, cannot be left like that.
+    /// A card that was not stopped although the lanes were cannot be left like that.
     fn after_shutdown(&mut self, well: bool) {
-        let stopped = self.core.shared.orders.order_now().has(Order::STOP);
+        let stopped = self.core.shared().orders.order_now().has(Order::STOP);
         if well || stopped {
             self.state = State::Down;
-        } else if !self.core.shared.orders.order_now().runs() {
-            self.core.shared.orders.report(cause::LOST);
+        } else if !self.core.shared().orders.order_now().runs() {
+            self.core.shared().orders.report(cause::LOST);
         }
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
-            Ok(_) => self.core.turn_page(),
-            // A procedure that failed in the middle of a replay has answers left.
-            Err(_) => self.core.drop_script(),
+            Ok(_) => self.core.card.channel.turn_page(),
+            // A procedure that fails in the middle of a replay has answers left.
+            Err(_) => self.core.card.channel.drop_script(),
         }
         match self.job.take() {
             Some(Job::BringUp(_)) => {
                 if result.is_ok() {
-                    self.core.shared.orders.publish(0);
+                    self.core.shared().orders.publish(0);
                 }
                 self.take_terms();
                 self.state = if result.is_ok() { State::Up } else { State::Down };
@@ -424,12 +424,12 @@ impl<M: Machine> Host<M> {
                 self.after_operation(&operation, result.is_ok());
                 self.result = Some(result);
             }
-            // It has not begun: after the recovery it is asked for again, if it still is.
+            // It has not begun: after the recovery it runs if it is still requested.
             Some(Job::Errand(..)) if result == Err(Error::Recovered) => {}
             Some(Job::Errand(lane, _)) => {
                 let silent = [BusError::SILENT.0, 0];
                 let answer = self.core.errand.take().unwrap_or(silent);
-                self.core.shared.errands[lane].answer(answer);
+                self.core.shared().errands[lane].answer(answer);
                 self.mend_lanes();
             }
             Some(Job::Exception) => self.mend_lanes(),
@@ -440,7 +440,7 @@ impl<M: Machine> Host<M> {
         self.lane.wake(now);
     }
 
-    /// What lanes on other threads know of themselves before they are first used.
+    /// Gives the lanes their terms before they are first used.
     fn take_terms(&mut self) {
         self.lane.take_terms();
         self.others.iter_mut().for_each(|lane| lane.take_terms());
@@ -454,34 +454,34 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A procedure that failed on its way may have left the lanes paused: only a reset makes sure
-    /// that card and controller are where they are believed to be.
+    /// A procedure that failed half-way may have left the lanes paused: only a reset ensures that
+    /// card and controller are in a known state.
     fn mend_lanes(&mut self) {
-        let runs = self.core.shared.orders.order_now().runs();
+        let runs = self.core.shared().orders.order_now().runs();
         if !runs && !self.core.asleep && self.state == State::Up {
-            self.core.shared.orders.report(cause::LOST);
+            self.core.shared().orders.report(cause::LOST);
         }
     }
 
-    /// The transfer that recovery was about ends now, if it has not ended with everything else.
+    /// Ends the transfer that recovery dealt with, if it has not ended with everything else.
     fn end_failed(&mut self, now: Instant) {
-        if let Some(failed) = self.core.plain.failed.take() {
+        if let Some(failed) = self.core.card.channel.plain.failed.take() {
             self.lane.host_has = None;
             self.lane.end_plain(failed.slot, failed.error, failed.status, now);
         }
         let (core, lane) = (&mut self.core, &mut self.lane);
-        core.plain.forget(&mut core.bus, lane);
+        core.card.channel.plain.forget(&mut core.card.channel.bus, lane);
     }
 }
 
 impl<M: Machine> Drop for Host<M> {
-    /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
-    /// [`Operation::Shutdown`]. Every port is gone.
+    /// Stops the controller's DMA before the memory is freed. Nothing is flushed: use
+    /// [`Operation::Shutdown`] for that. Every port is gone.
     fn drop(&mut self) {
         if self.core.touched {
             let all = Clock::new().with_reset_all(true).into_bits();
-            self.core.machine.write32(reg::CLOCK, all);
-            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.card.channel.machine.write32(reg::CLOCK, all);
+            self.core.shared().orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -502,29 +502,7 @@ impl Job {
     }
 }
 
-impl<M: Machine> Core<M> {
-    /// The card told of an exception: notes which, and does background operations if they are
-    /// urgent.
-    fn see_exception(&mut self) -> Run<()> {
-        self.with_bus((false, None), |core| {
-            core.read_ext_csd()?;
-            let told = core.device.ext_csd.byte(ext_csd::EXCEPTION_STATUS);
-            core.effect(|core| core.errors.note(core.now, ErrorKind::Exception, told.into()));
-            let level = core.device.ext_csd.byte(ext_csd::BKOPS_STATUS);
-            let supported = core.device.ext_csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0;
-            if supported && level >= URGENT {
-                let timeout = core.options.timeouts.bkops_ms;
-                core.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
-            }
-            Ok(())
-        })
-    }
-}
-
-/// BKOPS_STATUS from which on the card is slower until background operations are done.
-const URGENT: u8 = 2;
-
-/// Reads who the controller is and settles how it will be used.
+/// Reads what the controller is and determines how it will be used.
 fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || options.lanes > Options::DEPTH_MAX {
         return Err(Error::Options("lanes must be 1 to 31"));

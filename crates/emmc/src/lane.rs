@@ -1,12 +1,12 @@
-//! One lane: the hot path of commands that the engine queues, and everything a lane does besides.
+//! One lane: the hot path of commands that the engine queues, and everything else that a lane does.
 //!
-//! Per command this writes one slot of the task list, per batch one doorbell; coming back it
-//! reads and clears the notification register once for all tasks that ended. Nothing is
-//! allocated, locked or searched: a bit names its slot.
+//! For each command this writes one slot of the task list, and for each batch one doorbell; on
+//! completion it reads and clears the notification register once for all tasks that have ended.
+//! Nothing is allocated, locked or searched: a bit names its slot.
 //!
-//! Without an engine the same slots hold transfers that the host takes one after the other
-//! (`plain`). What needs the whole bus - an erase, a flush without direct commands - is an
-//! *errand*: the lane hands it to the host and is told how it ended.
+//! Without an engine the same slots hold transfers that the host moves one after the other
+//! (`plain`). A command that needs the whole bus - an erase, a flush without direct commands - is
+//! an *errand*: the lane hands it to the host and learns how it ended.
 
 mod rest;
 
@@ -30,7 +30,7 @@ use flysch_wire::mmc::adma::RANGE_MAX;
 use flysch_wire::mmc::command::{BlockCount, CommandIndex};
 use flysch_wire::mmc::cqhci::{self, DIRECT, Direct, Task, act};
 
-/// What the data of commands may be made of.
+/// Limits of the data of commands.
 const SEGMENT_LIMITS: SegmentLimits = SegmentLimits {
     count: SEGMENTS as u16,
     length: RANGE_MAX,
@@ -38,7 +38,7 @@ const SEGMENT_LIMITS: SegmentLimits = SegmentLimits {
     boundary: 0,
     inner: 1,
 };
-/// Command indices that move data of the partition, a bit each: CMD17, 18, 24, 25.
+/// Command indices that move data of the partition, one bit each: CMD17, 18, 24, 25.
 const TRANSFERS: u32 = 1 << 17 | 1 << 18 | 1 << 24 | 1 << 25;
 /// The highest of them that reads.
 const LAST_READ: u8 = 18;
@@ -61,11 +61,11 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) index: usize,
     tasks: Tasks,
     pub(crate) slots: Box<[Slot]>,
-    /// Free slots, a bit each.
+    /// Free slots, one bit each.
     free: u32,
     /// All ones while tasks may be started, else 0.
     open: u32,
-    /// Slots started since the last doorbell, a bit each.
+    /// Slots started since the last doorbell, one bit each.
     posted: u32,
     /// The number of the lane's first task.
     first: u32,
@@ -73,35 +73,35 @@ pub(crate) struct Lane<M: Machine> {
     unit: u64,
     /// Slots that may be used.
     depth: u32,
-    /// Outcomes this lane owes: of slots in use, and those in `ended`.
+    /// Outcomes that this lane owes: of slots in use, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// Commands the host was asked to end.
+    /// Commands that the host was asked to end.
     overdue: usize,
-    /// Transfers without the engine, in their order.
+    /// Transfers without the engine, in order.
     pub(crate) waiting: Fifo,
     /// The transfer that the host has begun.
     pub(crate) host_has: Option<usize>,
-    /// Errands in their order, and the one the host has.
+    /// Errands in order, and the one that the host has.
     errands: Fifo,
     errand: Option<usize>,
-    /// The slot of the direct command under way.
+    /// The slot of the current direct command.
     direct: Option<usize>,
-    /// Outcomes that wait to be fetched.
+    /// Outcomes that are waiting to be fetched.
     ended: VecDeque<(Outcome, Trouble)>,
-    /// More about the outcome given last, if it was not plainly good.
+    /// Details of the last outcome, if it was not simply good.
     trouble: Trouble,
-    /// The next time to look for errors and overdue commands.
+    /// When to check for errors and overdue commands next.
     watch_at: Instant,
     watchdog_nanos: u64,
-    /// The last order obeyed; [`Order::NONE`] while parked.
+    /// The last order that was obeyed; [`Order::NONE`] while parked.
     pub(crate) obeyed: Order,
     stopped: bool,
     terms: Terms,
-    /// Completions interrupt, and want to be acknowledged.
+    /// Completions raise interrupts, which must be acknowledged.
     interrupts: bool,
     /// The engine's registers; 0 without an engine.
     base: u32,
-    /// The lists of the slots, of so many bytes each.
+    /// The lists of the slots, and the bytes of each.
     pub(crate) lists: DmaRegion,
     list: usize,
     format: Format,
@@ -109,11 +109,11 @@ pub(crate) struct Lane<M: Machine> {
     limits: Limits,
     /// Checks data.
     walk: Walk,
-    /// Completions that made no sense.
+    /// Number of completions that made no sense.
     strange: u32,
 }
 
-/// What is told of a command that did not plainly end well.
+/// Details of a command that did not end simply well.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) status: MmcStatus,
@@ -187,9 +187,9 @@ impl<M: Machine> Lane<M> {
         Failure { status, residual, code }
     }
 
-    /// Takes a command. A read or write of one range is written here, every other [out of
-    /// line](Self::start_other). What the host orders stands against it as far as the lane obeyed;
-    /// a newer order is seen by [`ring`](Self::ring).
+    /// Accepts a command. A read or write of one range is written here, every other [out of
+    /// line](Self::start_other). Orders of the host that the lane has obeyed may prevent it;
+    /// [`ring`](Self::ring) sees newer orders.
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Mmc>, now: Instant) -> Result<(), Declined> {
         let usable = self.open & self.free;
@@ -211,7 +211,7 @@ impl<M: Machine> Lane<M> {
             self.keep(slot as usize, command, Kind::Task);
             return Ok(());
         }
-        // Made anew, so that only a command that comes this way has to be in memory.
+        // Built anew, so that only a command that takes this path has to be in memory.
         let Command { unit, payload, direction, data, crypto, ordering, deadline, token } = command;
         let command = Command { unit, payload, direction, data, crypto, ordering, deadline, token };
         self.start_other(command, now)
@@ -249,7 +249,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A slot for a command with everything written that it needs.
+    /// Takes a slot for a command and writes everything that it needs.
     fn prepare(
         &mut self,
         command: &Command<Mmc>,
@@ -286,7 +286,7 @@ impl<M: Machine> Lane<M> {
         self.place_bare(slot, command)
     }
 
-    /// A command without data: by the engine if it can, else by the host.
+    /// A command without data: sent by the engine if possible, else by the host.
     fn place_bare(&mut self, slot: usize, command: &Command<Mmc>) -> Result<Kind, NotStarted> {
         let payload = &command.payload;
         let response = match payload.response {
@@ -325,7 +325,7 @@ impl<M: Machine> Lane<M> {
         let range = range.filter(|range| count == 1 && range.len == ERASE_RANGE);
         let range = range.ok_or(NotStarted::BadData(BadData::Length))?;
         let at = self.data.offset_of(range.address, 8);
-        // No cause: both say that it is outside.
+        // No cause: both mean that it is outside.
         let at = at.map_err(|_| NotStarted::BadData(BadData::Outside))?;
         let mut words = [[0; 4]; 2];
         self.data.read(at, words.as_flattened_mut());
@@ -372,7 +372,7 @@ impl<M: Machine> Lane<M> {
         Ok(Kind::Plain)
     }
 
-    /// The ranges of data that was found good go to the device.
+    /// Makes the ranges of valid data visible to the device.
     fn sync_outgoing(&self, data: &Data) {
         if !M::COHERENT {
             for range in data.ranges(&self.data).flatten() {
@@ -381,12 +381,12 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Where a slot's list lies in [`lists`](Self::lists).
+    /// Where a slot's list is in [`lists`](Self::lists).
     pub(crate) fn list_of(&self, slot: usize) -> usize {
         slot * self.list
     }
 
-    /// One doorbell for everything started, as far as the host lets it ring.
+    /// Rings one doorbell for everything started, as far as the host allows it.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
         if self.posted == 0 {
@@ -399,7 +399,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Rings for what was started, which is something.
+    /// Rings for at least one started command.
     #[inline(never)]
     fn ring_posted(&mut self, now: Instant) {
         let alone = self.in_flight == self.posted.count_ones() as usize;
@@ -428,7 +428,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Bits of the doorbell of these slots: not every one is a task.
+    /// The doorbell bits of these slots: not every slot is a task.
     #[cold]
     fn tasks_of(&self, posted: u32) -> u32 {
         let mut tasks = 0;
@@ -444,7 +444,7 @@ impl<M: Machine> Lane<M> {
         tasks
     }
 
-    /// Hands the next errand to the host, if it has none.
+    /// Hands the next errand to the host if it has none.
     #[cold]
     fn run_errand(&mut self) {
         if self.errand.is_some() || !self.obeyed.runs() {
@@ -460,8 +460,8 @@ impl<M: Machine> Lane<M> {
         self.shared.orders.call_host();
     }
 
-    /// The next outcome. The host's orders are looked at when nothing has completed: what has
-    /// ended has ended, whatever they are.
+    /// The next outcome. The host's orders are checked when nothing has completed: commands that
+    /// have ended are not affected by them.
     #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
         if let outcome @ Some(_) = self.next_ended() {
@@ -488,20 +488,20 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks which tasks have ended; answers whether any did.
+    /// Checks which tasks have ended; returns whether any have.
     #[inline]
     fn look(&mut self) -> bool {
         if self.tasks.mine == 0 || self.in_flight == 0 || !self.tasks.refill(&self.machine) {
             return false;
         }
-        // A task that ends between the two is found by the look that comes after this one.
+        // A task that ends between the two is found by the next check.
         if self.interrupts {
             self.acknowledge();
         }
         true
     }
 
-    /// The outcome of a task, if it is of a command of this lane.
+    /// The outcome of a task, if it belongs to a command of this lane.
     #[inline(always)]
     fn settle(&mut self, task: u32) -> Option<Outcome> {
         let number = task.wrapping_sub(self.first) as usize;
@@ -520,7 +520,7 @@ impl<M: Machine> Lane<M> {
         self.settle_other(task)
     }
 
-    /// What the device wrote into a slot's data comes to the host.
+    /// Makes visible to the host what the device wrote into a slot's data.
     fn sync_incoming(&mut self, slot: usize) {
         let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
         for range in data.ranges(&self.data).flatten() {
@@ -537,8 +537,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// With no outcome owed any more, or a command declined, nobody needs to poll again: the lane
-    /// parks at once.
+    /// If no outcome is owed any more, or a command was declined, nobody needs to poll again, so
+    /// the lane parks at once.
     #[inline]
     fn rest(&mut self) {
         if self.in_flight == 0 && self.index != 0 && self.obeyed != Order::NONE {
@@ -551,7 +551,7 @@ impl<M: Machine> Lane<M> {
     }
 }
 
-/// Which way a transfer goes.
+/// The direction of a transfer.
 #[inline(always)]
 fn direction(read: bool) -> Direction {
     if read { Direction::FromDevice } else { Direction::ToDevice }
@@ -560,7 +560,7 @@ fn direction(read: bool) -> Direction {
 /// The task descriptor of a transfer of `bytes`.
 #[inline(always)]
 fn task(read: bool, command: &Command<Mmc>, bytes: u32) -> u64 {
-    // Forced, context and tag lie side by side in both; reliable does not.
+    // Forced, context and tag are adjacent in both; reliable is not.
     let flags = command.payload.set_block_count.unwrap_or(0);
     let bits = u64::from(flags >> 18 & 0xFC0 | flags >> 31 << 15);
     let task = TASK

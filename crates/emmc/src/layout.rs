@@ -5,7 +5,7 @@ use crate::error::Error;
 use flysch_api::machine::DmaRegion;
 use flysch_wire::mmc::{adma, cqhci};
 
-/// What the parts are aligned to.
+/// Alignment of the parts.
 const PAGE: usize = 4096;
 /// Bytes of the task list: 32 slots of a task and a transfer descriptor, 16 bytes each.
 const TASKS: usize = cqhci::TASKS as usize * SLOT;
@@ -13,7 +13,7 @@ const TASKS: usize = cqhci::TASKS as usize * SLOT;
 pub(crate) const SLOT: usize = 32;
 /// Bytes of data of the control path.
 pub(crate) const SCRATCH: usize = 16 << 10;
-/// Segments of a command's data at most, besides what its length takes.
+/// Maximum segments of a command's data, in addition to those that its length requires.
 pub(crate) const SEGMENTS: usize = 128;
 
 /// The parts of the driver's memory, each at a page.
@@ -27,12 +27,12 @@ pub(crate) struct Layout {
     pub(crate) scratch: DmaRegion,
     lists: DmaRegion,
     list: usize,
-    /// All of it: nobody else's data.
+    /// All of it, used by nobody else.
     whole: DmaRegion,
 }
 
 impl Layout {
-    /// Bytes the driver's memory must have for these options, wherever it starts.
+    /// Bytes that the driver's memory must have for these options, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
         3 * PAGE + SCRATCH + Self::slots(options) * list_len()
     }
@@ -42,7 +42,7 @@ impl Layout {
         usize::from(cqhci::TASKS) * usize::from(options.lanes.max(1))
     }
 
-    /// Cuts `memory` into its parts.
+    /// Divides `memory` into its parts.
     pub(crate) fn new(memory: &DmaRegion, options: &Options) -> Result<Self, Error> {
         let needed = Self::len(options);
         if memory.len() < needed {
@@ -78,8 +78,8 @@ impl Layout {
     }
 }
 
-/// Bytes of a list with room for the most segments, and for the pieces of 64 KiB that the longest
-/// transfer is cut into besides.
+/// Bytes of a list with room for the maximum number of segments, and for the pieces of 64 KiB into
+/// which the longest transfer is divided in addition.
 fn list_len() -> usize {
     let pieces = (Options::TRANSFER_MAX / adma::RANGE_MAX) as usize;
     (SEGMENTS + pieces) * adma::LENGTH_128

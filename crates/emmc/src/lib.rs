@@ -15,7 +15,7 @@
 //!   [`ring`](flysch_api::command::Port::ring) rings once per batch,
 //!   [`poll`](flysch_api::command::Port::poll) finds the ended tasks by their bits. No allocation,
 //!   no lock, no search.
-//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane,
 //!   and errands: what a lane cannot do without the whole bus.
@@ -24,10 +24,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `init`, `sd`, `timing`, `cmdq` | [`STEPS`], bring-up as a list; SD; the bus; the engine |
+//! | `init`, `identify` | [`STEPS`], bring-up as a list; from power-on to an address |
+//! | `sd`, `timing`, `cmdq` | SD; the bus; the engine |
 //! | `port`, `lane`, `queue`, `table` | commands: the hot path, the rest of a lane, tasks, lists |
 //! | `bus`, `plain` | one command on the bus; transfers without an engine |
-//! | `control`, `card` | the control path's primitives; commands to the card |
+//! | `channel`, `card` | the control path's primitives; the card, and commands to it |
+//! | `control`, `work` | everything there is one of; carrying out operations and errands |
 //! | `host`, `operation`, `rpmb`, `blocking` | its faces |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `quirks` | what particular controllers and cards do differently |
@@ -66,12 +68,14 @@ extern crate std;
 mod blocking;
 mod bus;
 mod card;
+mod channel;
 mod cmdq;
 mod control;
 mod device;
 mod error;
 mod history;
 mod host;
+mod identify;
 mod init;
 mod lane;
 mod layout;
@@ -87,6 +91,7 @@ mod sd;
 mod shared;
 mod table;
 mod timing;
+mod work;
 
 pub use device::{CardKind, Device, Timing};
 pub use error::{BusError, Cause, Error, RpmbError};

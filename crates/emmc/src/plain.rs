@@ -1,6 +1,6 @@
-//! Transfers one at a time, as a card without a queue, or a controller without an engine, has them:
-//! CMD23 where it has to be a command of its own, the transfer, and after a write CMD13 until the
-//! card is ready again.
+//! Transfers one at a time, for a card without a queue or a controller without an engine: CMD23 if
+//! it has to be a command of its own, the transfer, and after a write CMD13 until the card is ready
+//! again.
 
 use crate::bus::{Bus, Moves, Request, Response, Way};
 use crate::error::BusError;
@@ -10,7 +10,7 @@ use flysch_wire::mmc::CardStatus;
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, rca};
 use flysch_wire::mmc::sdhci::auto;
 
-/// What the card and the controller can.
+/// What card and controller support.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
     pub(crate) rca: u16,
@@ -18,9 +18,9 @@ pub(crate) struct Ways {
     pub(crate) block_count: bool,
     /// The controller sends it by itself.
     pub(crate) auto_cmd23: bool,
-    /// By DMA or by the buffer port.
+    /// By DMA or through the buffer port.
     pub(crate) way: Way,
-    /// A reliable write of older cards has this many sectors, or one; 0 any number.
+    /// A reliable write of older cards has this many sectors, or one; 0 means any number.
     pub(crate) reliable: u8,
 }
 
@@ -43,11 +43,11 @@ enum Stage {
 pub(crate) struct Failed {
     pub(crate) slot: usize,
     pub(crate) error: BusError,
-    /// Error bits the card told.
+    /// Error bits that the card reported.
     pub(crate) status: u32,
 }
 
-/// The transfer under way.
+/// The current transfer.
 #[derive(Debug)]
 pub(crate) struct Plain {
     pub(crate) ways: Ways,
@@ -56,20 +56,21 @@ pub(crate) struct Plain {
     pending: Option<Request>,
     /// When to try to send what is pending.
     look_at: Instant,
-    /// When to look at the command under way although nothing interrupts.
+    /// When to look at the current command if there is no interrupt.
     glance_at: Instant,
     /// When the command on the bus was sent.
     begun: Instant,
     patience: u64,
-    /// Stands until the host has dealt with it.
+    /// Stays until the host has dealt with it.
     pub(crate) failed: Option<Failed>,
-    /// The card told of an exception.
+    /// The card has reported an exception.
     pub(crate) exception: bool,
 }
 
-/// First and longest wait between two looks at a busy card, nanoseconds (Linux: 32 us, doubling).
+/// First and longest interval between two looks at a busy card, nanoseconds (Linux: 32 us,
+/// doubling).
 const PATIENCE: (u64, u64) = (32_000, 4_000_000);
-/// Longest wait between two looks at a command under way where nothing interrupts, nanoseconds.
+/// Longest interval between two looks at a current command without interrupts, nanoseconds.
 const GLANCE_NANOS_MAX: u64 = 4_000_000;
 
 impl Plain {
@@ -92,34 +93,34 @@ impl Plain {
         lane.host_has.is_some() && self.failed.is_none()
     }
 
-    /// Asks for a look at the command under way, if there is one, no sooner than so many
+    /// Requests a look at the current command, if there is one, no sooner than after this many
     /// nanoseconds.
     pub(crate) fn glance<M: Machine>(&mut self, lane: &Lane<M>, now: Instant, least: u64) {
         self.glance_at =
             if self.is_busy(lane) { self.next_look(now, least) } else { Instant::NEVER };
     }
 
-    /// When to look again at a command that lasts: what has lasted long is looked at less often, so
-    /// that an end is seen at most a 32nd too late and one that never comes is not asked for a
-    /// million times.
+    /// When to look again at a command that takes long: the longer it has taken, the less often it
+    /// is looked at, so that its end is seen at most a 32nd too late and an end that never comes
+    /// does not cost a million looks.
     pub(crate) fn next_look(&self, now: Instant, least: u64) -> Instant {
         let lasts = now.nanos_since(self.begun);
         now.after_nanos((lasts / 32).min(GLANCE_NANOS_MAX).max(least))
     }
 
-    /// When to be called again although nothing interrupts.
+    /// When to be called again if there is no interrupt.
     pub(crate) fn poll_at(&self) -> Instant {
         if self.pending.is_some() { self.look_at } else { self.glance_at }
     }
 
-    /// Everything was given back by other means.
+    /// Forgets everything, which has been given back by other means.
     pub(crate) fn forget<M: Machine>(&mut self, bus: &mut Bus, lane: &mut Lane<M>) {
         bus.forget();
         (self.pending, self.failed, lane.host_has) = (None, None, None);
         (self.look_at, self.glance_at) = (Instant::NEVER, Instant::NEVER);
     }
 
-    /// Goes on as far as the bus lets it.
+    /// Continues as far as the bus allows it.
     pub(crate) fn advance<M: Machine>(&mut self, bus: &mut Bus, lane: &mut Lane<M>, now: Instant) {
         while self.failed.is_none() {
             let Some(slot) = lane.host_has else {
@@ -154,7 +155,7 @@ impl Plain {
         }
     }
 
-    /// Argument of CMD23. What is reliable on older cards has one of two lengths.
+    /// Argument of CMD23. A reliable write of older cards has one of two lengths.
     fn count(&self, moves: &crate::queue::Move) -> u32 {
         let count = BlockCount::from_bits(moves.flags).with_blocks(moves.blocks);
         let fits = self.ways.reliable == 0
@@ -230,7 +231,7 @@ impl Plain {
         }
     }
 
-    /// A command of the transfer ended on the bus.
+    /// A command of the transfer has ended on the bus.
     fn ended<M: Machine>(
         &mut self,
         bus: &Bus,

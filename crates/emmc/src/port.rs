@@ -9,12 +9,12 @@ use flysch_api::machine::{DmaRegion, Instant, Machine};
 
 /// One lane of an eMMC or SD host: commands in, outcomes out.
 ///
-/// It carries CMD17, CMD18, CMD24 and CMD25 with whole sectors, addressed by sector whatever the
-/// card does, and with the bits of CMD23 in
-/// [`set_block_count`](command::MmcCommand::set_block_count), but for packed commands; CMD38 with
-/// eight bytes of data to the device, first and last sector as little-endian words, in place of
-/// CMD35 and CMD36; and commands without data that have R1 or R1b. The unit is the partition that
-/// is selected; another is declined.
+/// It carries CMD17, CMD18, CMD24 and CMD25 with whole sectors, addressed by sector regardless of
+/// the card, and with the bits of CMD23 in
+/// [`set_block_count`](command::MmcCommand::set_block_count), except for packed commands; CMD38
+/// with eight bytes of data to the device, first and last sector as little-endian words, in place
+/// of CMD35 and CMD36; and commands without data that have R1 or R1b. The unit is the selected
+/// partition; any other is declined.
 ///
 /// The first port of a host carries the [`Host`] itself, so that polling it also drives
 /// recovery. Every port that has commands in flight must be polled at
@@ -58,8 +58,8 @@ impl<M: Machine> Port<M> {
     }
 
     /// Ends a command of this port before its deadline; its outcome will be
-    /// [`Ended::Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such
-    /// command is in flight.
+    /// [`Ended::Aborted`](command::Ended::Aborted) unless it completes before that. `false` if no
+    /// such command is in flight.
     pub fn abort(&mut self, token: u32) -> bool {
         self.lane_mut().abort(token)
     }

@@ -1,4 +1,4 @@
-//! The tasks of a lane: their places in the engine's list, and what is kept of each.
+//! The tasks of a lane: their places in the engine's list, and what is kept for each.
 
 use crate::layout::SLOT;
 use crate::table::Format;
@@ -7,10 +7,10 @@ use flysch_api::data::Data;
 use flysch_api::machine::{DmaArray, DmaRegion, DmaSlice, Instant, Registers};
 use flysch_wire::mmc::cqhci::{CQTCN, CQTDBR, CQVER, Task, Transfer, act};
 
-/// Most slots of a lane, and tasks of the engine.
+/// Maximum number of slots of a lane, and of tasks of the engine.
 pub(crate) const SLOTS_MAX: usize = 32;
 
-/// What becomes of a slot's command.
+/// How a slot's command is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A task of the engine.
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     Direct,
     /// A transfer that the host moves by itself.
     Plain,
-    /// Something that needs the whole bus.
+    /// A command that needs the whole bus.
     Errand,
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct Slot {
     pub(crate) expected: u32,
     pub(crate) deadline: Instant,
     pub(crate) issued: Instant,
-    /// Of a plain transfer; of an errand index, argument, first and last sector.
+    /// For a plain transfer; for an errand: index, argument, first and last sector.
     pub(crate) moves: Move,
     pub(crate) errand: [u32; 4],
-    /// What the device writes, where it has to be synchronised back.
+    /// Where the device writes, if that has to be synchronised back.
     pub(crate) incoming: Data,
 }
 
@@ -70,7 +70,7 @@ impl Slot {
     }
 }
 
-/// Numbers of slots in the order they came, each there at most once.
+/// Numbers of slots in order of arrival, each at most once.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     numbers: [u8; SLOTS_MAX],
@@ -103,7 +103,7 @@ impl Fifo {
         self.len = 0;
     }
 
-    /// Takes one out of the middle.
+    /// Removes one from the middle.
     pub(crate) fn remove(&mut self, slot: usize) {
         let count = self.len;
         for _ in 0..count {
@@ -118,21 +118,21 @@ impl Fifo {
 
 /// The engine's task list, and the bits of it that are a lane's own. The doorbell is
 /// write-one-to-set and the notification write-one-to-clear, so lanes with disjoint tasks use both
-/// without knowing of each other.
+/// without coordination.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     list: DmaArray<SLOT>,
-    /// Addresses of 64 bits; else slots have half the length.
+    /// Addresses have 64 bits; otherwise slots have half the length.
     pub(crate) wide: bool,
     /// Where the engine's registers are.
     base: u32,
-    /// Found ended and not yet taken, bits of the engine's registers.
+    /// Tasks found to have ended and not yet taken, bits of the engine's registers.
     batch: u32,
-    /// Bits that are this lane's.
+    /// Bits of this lane.
     pub(crate) mine: u32,
 }
 
-/// What every task descriptor has.
+/// Fields common to all task descriptors.
 pub(crate) const TASK: Task =
     Task::new().with_valid(true).with_end(true).with_interrupt(true).with_act(act::TASK);
 
@@ -191,8 +191,8 @@ impl Tasks {
         Some(task)
     }
 
-    /// Looks which tasks ended; answers whether any did. A controller that left the bus reads as
-    /// ones, as 32 tasks that ended at once would; its version is no such number.
+    /// Checks which tasks have ended; returns whether any have. A controller that left the bus
+    /// reads as ones, like 32 tasks that ended at once; but a version of all ones does not exist.
     #[inline]
     pub(crate) fn refill(&mut self, registers: &impl Registers) -> bool {
         let told = registers.read32(self.base + CQTCN);

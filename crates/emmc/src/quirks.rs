@@ -1,19 +1,19 @@
-//! What particular controllers and cards do differently, as two tables: match -> flags, a reason
-//! each.
+//! What particular controllers and cards do differently, as two tables: match -> flags, each with
+//! its reason.
 
 use flysch_api::machine::Identity;
 use flysch_wire::mmc::Cid;
 
-/// One deviation, or addition to the standard, that a controller is known for.
+/// A known deviation of a controller from the standard, or an addition to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HostQuirk {
-    /// CMD23 by itself (Auto CMD23) does not work: it is sent as a command.
+    /// Auto CMD23 does not work: CMD23 is sent as a command.
     NoAutoCmd23,
     /// Intel's additions: a queueing engine at 0x200, HS400 in bit 63 of the capabilities, the
     /// switch for enhanced strobe at 0x78, hardware reset in bit 4 of the power control.
     Intel,
-    /// With 64-bit addresses the engine's transfer descriptors have 12 bytes, not 16.
+    /// With 64-bit addresses the engine's transfer descriptors have 12 bytes instead of 16.
     ShortDescriptors,
     /// The engine has no direct commands.
     NoDirect,
@@ -23,7 +23,7 @@ pub enum HostQuirk {
     NoSleep,
 }
 
-/// One deviation a card is known for.
+/// A known deviation of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CardQuirk {
@@ -35,7 +35,7 @@ pub enum CardQuirk {
     NoSecure,
     /// The high priority interrupt does not work.
     NoHpi,
-    /// The cache must not be flushed: there is none that flush reaches.
+    /// The cache must not be flushed: a flush does not reach any.
     NoFlush,
     /// Reads may take 600 ms.
     LongReads,
@@ -134,7 +134,7 @@ static HOSTS: &[HostRow] = &[
 struct CardRow {
     /// MID; `None` is any.
     manufacturer: Option<u8>,
-    /// How the product name begins.
+    /// The beginning of the product name.
     product: &'static [u8],
     quirks: CardQuirks,
 }
@@ -158,14 +158,14 @@ const KINGSTON: u8 = 0x70;
 
 /// As Linux has them (`drivers/mmc/core/quirks.h`).
 static CARDS: &[CardRow] = &[
-    // Early parts that lose count after CMD23.
+    // Early devices that lose count after CMD23.
     card(SANDISK, b"SEM02G", CardQuirk::NoBlockCount),
     card(SANDISK, b"SEM04G", CardQuirk::NoBlockCount),
     card(SANDISK, b"SEM08G", CardQuirk::NoBlockCount),
     card(TOSHIBA, b"MMC08G", CardQuirk::NoBlockCount),
     card(TOSHIBA, b"MMC16G", CardQuirk::NoBlockCount),
     card(TOSHIBA, b"MMC32G", CardQuirk::NoBlockCount),
-    // Read times beyond what their CSD says.
+    // Read times longer than specified in the CSD.
     card(MICRON, b"", CardQuirk::LongReads),
     // Secure operations that corrupt data (MoviNAND).
     card(SAMSUNG, b"M8G2FA", CardQuirk::NoSecure),

@@ -1,11 +1,12 @@
-//! Replay protected memory (6.6.22), from the side of who has the key.
+//! Replay protected memory (6.6.22), from the side of the owner of the key.
 //!
-//! Theory. Nobody on the way is trusted. A write carries the write counter and a MAC over both, so
-//! nobody without the key can make one and nobody can send an old one again. A read carries a
-//! nonce of the caller's choice, which comes back under the MAC. Where there is no key an answer is
-//! passed on and said to be unproved. Messages are frames of 512 bytes with 256 bytes of data each.
+//! Theory. Nothing in between is trusted. A write carries the write counter and a MAC over both, so
+//! nobody can make one without the key, or send an old one again. A read carries a nonce of the
+//! caller's choice, which is returned under the MAC. Without a key an answer is passed on and
+//! marked as not authenticated. Messages are frames of 512 bytes with 256 bytes of data each.
 
-use crate::control::{Core, Run};
+use crate::card::Card;
+use crate::channel::{Run, settled};
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,12 +20,13 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// Frames of one message that the scratch memory holds.
+/// Maximum number of frames of one message in the scratch memory.
 const FRAMES_MAX: usize = crate::layout::SCRATCH / RpmbFrame::LENGTH;
 /// WR_REL_PARAM: 32 frames may be written at once.
 const EN_RPMB_REL_WR: u8 = 1 << 4;
 
-/// The key of a device. Its bytes are in no message of this crate, and cleared when it goes.
+/// The key of a device. Its bytes are in no message of this crate, and are cleared when it is
+/// dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RpmbKey(Zeroizing<[u8; KEY_LENGTH]>);
 
@@ -45,30 +47,30 @@ impl fmt::Debug for RpmbKey {
     }
 }
 
-/// What makes an answer new: random bytes, never the same twice.
+/// What makes an answer unique: random bytes, never the same twice.
 pub type Nonce = [u8; NONCE_LENGTH];
 
-/// What is asked of the replay protected memory.
+/// A request to the replay protected memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpmbRequest {
-    /// Programs the key. **Once and for ever.**
+    /// Programs the key. **This cannot be repeated or undone.**
     ProgramKey {
         /// The key.
         key: RpmbKey,
     },
     /// Reads the write counter.
     ReadCounter {
-        /// Proves the answer.
+        /// Authenticates the answer.
         key: Option<RpmbKey>,
-        /// Makes it a new one.
+        /// Makes the answer unique.
         nonce: Nonce,
     },
-    /// Writes whole blocks of 256 bytes, all or none of them: one, two, or 32 where the device
-    /// takes as many.
+    /// Writes whole blocks of 256 bytes, all or none of them: one, two, or 32 if the device accepts
+    /// as many.
     Write {
         /// The key.
         key: RpmbKey,
-        /// The write counter as it is.
+        /// The present write counter.
         counter: u32,
         /// First block.
         address: u16,
@@ -77,25 +79,25 @@ pub enum RpmbRequest {
     },
     /// Reads blocks of 256 bytes.
     Read {
-        /// Proves the answer.
+        /// Authenticates the answer.
         key: Option<RpmbKey>,
-        /// Makes it a new one.
+        /// Makes the answer unique.
         nonce: Nonce,
         /// First block.
         address: u16,
-        /// 1 to 32.
+        /// Number of blocks, 1 to 32.
         blocks: u16,
     },
 }
 
-/// What came of it.
+/// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RpmbReply {
     /// The write counter.
     pub counter: u32,
     /// What was read.
     pub data: Vec<u8>,
-    /// Whether the key proves it.
+    /// Whether it is authenticated by the key.
     pub proved: bool,
 }
 
@@ -173,7 +175,7 @@ impl RpmbRequest {
         if fits { Ok(()) } else { Err(RpmbError::Length) }
     }
 
-    /// What the answer's frames say.
+    /// Evaluates the frames of the answer.
     fn judge(&self, answer: &[[u8; RpmbFrame::LENGTH]]) -> Result<RpmbReply, RpmbError> {
         let frames: Vec<_> = answer.iter().map(RpmbFrame::parse).collect();
         let last = frames.last().ok_or(RpmbError::Message)?;
@@ -214,56 +216,60 @@ fn mac(key: &RpmbKey, frames: &[[u8; RpmbFrame::LENGTH]]) -> [u8; 32] {
     hasher.finalize().into_bytes().into()
 }
 
-impl<M: Machine> Core<M> {
-    /// One message and its answer. The bus is the host's, and the card out of its queueing mode.
-    pub(crate) fn exchange_rpmb(&mut self, request: &RpmbRequest) -> Run<RpmbReply> {
-        if self.device.partition_sectors(partition::RPMB) == 0 {
+impl RpmbRequest {
+    /// Sends the message and fetches its answer. The bus is the host's, and the card out of its
+    /// queueing mode.
+    pub(crate) fn exchange<M: Machine>(&self, card: &mut Card<M>) -> Run<RpmbReply> {
+        if card.device.partition_sectors(partition::RPMB) == 0 {
             return Err(Cause::NoPartition(partition::RPMB).into());
         }
-        let all = self.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
-        request.check(if all { 32 } else { 2 }).map_err(Error::from)?;
-        self.select_partition(partition::RPMB)?;
-        let answer = crate::control::settled(self.send_and_receive(request))?;
-        let home = self.device.partition;
-        self.select_partition(home)?;
+        let all = card.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
+        self.check(if all { 32 } else { 2 }).map_err(Error::from)?;
+        card.select_partition(partition::RPMB)?;
+        let answer = settled(self.send_and_receive(card))?;
+        let home = card.device.partition;
+        card.select_partition(home)?;
         answer?;
-        let blocks = match request {
-            RpmbRequest::Read { blocks, .. } => usize::from(*blocks),
+        let blocks = match self {
+            Self::Read { blocks, .. } => usize::from(*blocks),
             _ => 1,
         };
         let mut frames = alloc::vec![[0; RpmbFrame::LENGTH]; blocks];
-        self.layout.scratch.read(0, frames.as_flattened_mut());
-        Ok(request.judge(&frames).map_err(Error::from)?)
+        card.channel.layout.scratch.read(0, frames.as_flattened_mut());
+        Ok(self.judge(&frames).map_err(Error::from)?)
     }
 
-    /// Sends a request and fetches its answer into the scratch memory.
-    fn send_and_receive(&mut self, request: &RpmbRequest) -> Run<()> {
-        let frames = request.frames();
-        let writes =
-            matches!(request.message(), RpmbMessage::KeyProgramming | RpmbMessage::DataWrite);
-        self.send_frames(&frames, writes)?;
+    /// Sends the request and fetches its answer into the scratch memory.
+    fn send_and_receive<M: Machine>(&self, card: &mut Card<M>) -> Run<()> {
+        let frames = self.frames();
+        let writes = matches!(self.message(), RpmbMessage::KeyProgramming | RpmbMessage::DataWrite);
+        send_frames(card, &frames, writes)?;
         if writes {
             let mut ask = [0; RpmbFrame::LENGTH];
             RpmbFrame::new(RpmbMessage::ResultRead).emit(&mut ask);
-            self.send_frames(&[ask], false)?;
+            send_frames(card, &[ask], false)?;
         }
-        let blocks = match request {
-            RpmbRequest::Read { blocks, .. } => *blocks,
+        let blocks = match self {
+            Self::Read { blocks, .. } => *blocks,
             _ => 1,
         };
-        self.set_block_count(blocks, false)?;
+        card.channel.set_block_count(blocks, false)?;
         let index = CommandIndex::ReadMultipleBlock;
-        match self.fetch((index, 0), (RpmbFrame::LENGTH as u16, blocks))? {
+        match card.fetch((index, 0), (RpmbFrame::LENGTH as u16, blocks))? {
             Ok(()) => Ok(()),
             Err(error) => Err(Cause::Bus(index, error).into()),
         }
     }
+}
 
-    fn send_frames(&mut self, frames: &[[u8; RpmbFrame::LENGTH]], reliable: bool) -> Run<()> {
-        let blocks = frames.len() as u16;
-        self.set_block_count(blocks, reliable)?;
-        self.store((CommandIndex::WriteMultipleBlock, 0), blocks, |core| {
-            core.layout.scratch.write(0, frames.as_flattened());
-        })
-    }
+fn send_frames<M: Machine>(
+    card: &mut Card<M>,
+    frames: &[[u8; RpmbFrame::LENGTH]],
+    reliable: bool,
+) -> Run<()> {
+    let blocks = frames.len() as u16;
+    card.channel.set_block_count(blocks, reliable)?;
+    card.store((CommandIndex::WriteMultipleBlock, 0), blocks, |scratch| {
+        scratch.write(0, frames.as_flattened());
+    })
 }

@@ -1,4 +1,4 @@
-//! What the host and its lanes share: [`Orders`], overdue commands, errands, and what bring-up
+//! What the host and its lanes share: [`Orders`], overdue commands, errands, and what bring-up has
 //! learnt.
 
 use alloc::boxed::Box;
@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use flysch_api::machine::Instant;
 use flysch_orders::Orders;
 
-/// Why the host should look: bits of [`Orders::causes`].
+/// Why the host is needed: bits of [`Orders::causes`].
 pub(crate) mod cause {
-    /// An error interrupt; which one is in the status register, or was the plain path's.
+    /// An error interrupt, which is in the status register, or an error of the plain path.
     pub(crate) const ERROR: u32 = 1;
     /// Registers read as ones.
     pub(crate) const REMOVED: u32 = 2;
@@ -17,7 +17,7 @@ pub(crate) mod cause {
 }
 
 /// What a lane cannot do on its own: a command that needs the whole bus. The lane fills it in and
-/// calls; the host does it and says what came of it.
+/// calls the host, which carries it out and stores the result.
 #[derive(Debug, Default)]
 pub(crate) struct ErrandWord {
     /// [`IDLE`](Self::IDLE), [`ASKED`](Self::ASKED) or [`DONE`](Self::DONE).
@@ -59,7 +59,7 @@ impl ErrandWord {
         self.state.store(Self::IDLE, Ordering::Release);
     }
 
-    /// Lane: what came of it, once.
+    /// Lane: takes its result, once.
     pub(crate) fn take_result(&self) -> Option<[u32; 2]> {
         if self.state.load(Ordering::Acquire) != Self::DONE {
             return None;
@@ -69,7 +69,7 @@ impl ErrandWord {
         Some(result)
     }
 
-    /// Host: what is asked.
+    /// Host: the request.
     pub(crate) fn asked(&self) -> Option<Errand> {
         if self.state.load(Ordering::Acquire) != Self::ASKED {
             return None;
@@ -80,27 +80,27 @@ impl ErrandWord {
         Some(Errand { index: index as u8, argument, first, last, deadline })
     }
 
-    /// Host: it is done.
+    /// Host: stores the result.
     pub(crate) fn answer(&self, result: [u32; 2]) {
         for (place, word) in self.result.iter().zip(result) {
             place.store(word, Ordering::Relaxed);
         }
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        // If it was withdrawn meanwhile nobody hears.
+        // If it was withdrawn meanwhile, nobody notices.
         let _ = self.state.compare_exchange(Self::ASKED, Self::DONE, order, failure);
     }
 }
 
-/// What bring-up settled for lanes, in force with the next order to run.
+/// What bring-up has determined for lanes; it takes effect with the next order to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// The engine queues; else the host moves one command at a time.
+    /// The engine queues; otherwise the host moves one command at a time.
     pub(crate) queueing: bool,
     /// Tasks of each lane.
     pub(crate) tasks: u8,
     /// The engine takes direct commands.
     pub(crate) direct: bool,
-    /// Sectors are addressed.
+    /// Sectors are addressed, and not bytes.
     pub(crate) sectors: bool,
     /// The partition that is selected.
     pub(crate) partition: u8,
@@ -131,23 +131,23 @@ impl Terms {
 pub(crate) struct Shared {
     pub(crate) orders: Orders,
     terms: AtomicU32,
-    /// Tasks that are overdue, a bit each by task number.
+    /// Tasks that are overdue, one bit each.
     victims: AtomicU32,
     /// The lane that uses the task of direct commands, plus one.
     direct: AtomicU32,
-    /// Who is to blame for a stop of all: [`Blame`].
+    /// The tasks to blame for a stop: [`Blame`].
     blame: [AtomicU32; 3],
     pub(crate) errands: Box<[ErrandWord]>,
 }
 
-/// Who a recovery blames, and for what.
+/// The tasks that a recovery blames, and the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Blame {
-    /// Tasks, a bit each.
+    /// Tasks, one bit each.
     pub(crate) tasks: u32,
-    /// What the bus said.
+    /// The error of the bus.
     pub(crate) code: u32,
-    /// What the card said: the device status, 0 if nothing.
+    /// The card's device status, 0 if there was none.
     pub(crate) status: u32,
 }
 
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Host: what holds from the next order to run on.
+    /// Host: sets the terms from the next order to run on.
     pub(crate) fn set_terms(&self, terms: Terms) {
         self.terms.store(terms.into_bits(), Ordering::Release);
     }
@@ -198,7 +198,7 @@ impl Shared {
         let _ = self.direct.compare_exchange(lane as u32 + 1, 0, order, failure);
     }
 
-    /// Host: who is to blame for the stop that is ordered next.
+    /// Host: sets the tasks to blame for the stop that is ordered next.
     pub(crate) fn set_blame(&self, blame: Blame) {
         let words = [blame.tasks, blame.code, blame.status];
         for (place, word) in self.blame.iter().zip(words) {

@@ -1,13 +1,13 @@
-//! Lists of transfer descriptors in the driver's memory: what ADMA2, the queueing engine and the
-//! buffer port are told of a command's data.
+//! Lists of transfer descriptors in the driver's memory: what describes a command's data to ADMA2,
+//! the queueing engine and the buffer port.
 
 use flysch_api::machine::{DmaRegion, DmaSlice};
 use flysch_wire::mmc::adma;
 
-/// How descriptors look.
+/// The format of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// Bytes of one.
+    /// Bytes of a descriptor.
     pub(crate) stride: usize,
 }
 
@@ -38,7 +38,7 @@ impl Format {
         list.store32(at, list.load32(at) | adma::END.to_le());
     }
 
-    /// What descriptor `n` says.
+    /// The content of descriptor `n`.
     pub(crate) fn get(self, list: &DmaRegion, at: usize, n: usize) -> DmaSlice {
         let at = at + n * self.stride;
         let high = match self.stride {

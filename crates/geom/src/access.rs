@@ -1,4 +1,4 @@
-//! Who may read, write and forbid others to write: FreeBSD's rules of access.
+//! Who may read, write and exclude other writers: FreeBSD's access rules.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,38 +9,38 @@ use crate::events::Event;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId};
 
-/// Counts of opens, or changes of them: reading, writing, forbidding others to write.
+/// Open counts, or changes to them: reading, writing, excluding other writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// To read.
+    /// Opens for reading.
     pub read: i32,
-    /// To write.
+    /// Opens for writing.
     pub write: i32,
-    /// That nobody else writes.
+    /// Opens that exclude other writers.
     pub exclusive: i32,
 }
 
 impl Access {
-    /// Nothing.
+    /// No access.
     pub const NONE: Self = Self::new(0, 0, 0);
-    /// To read, and no more: how classes taste.
+    /// Read access only, as classes taste.
     pub const READ: Self = Self::new(1, 0, 0);
-    /// To have it alone.
+    /// Read, write and exclusive access.
     pub const ALONE: Self = Self::new(1, 1, 1);
 
-    /// These counts.
+    /// Access with these counts.
     #[must_use]
     pub const fn new(read: i32, write: i32, exclusive: i32) -> Self {
         Self { read, write, exclusive }
     }
 
-    /// The opposite change.
+    /// The change that undoes this one.
     #[must_use]
     pub const fn undone(self) -> Self {
         Self::new(-self.read, -self.write, -self.exclusive)
     }
 
-    /// Both changes.
+    /// The sum of both changes.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self::new(
@@ -50,7 +50,7 @@ impl Access {
         )
     }
 
-    /// Whether it opens anything.
+    /// Whether it increases any count.
     #[must_use]
     pub const fn opens(self) -> bool {
         self.read > 0 || self.write > 0 || self.exclusive > 0
@@ -68,14 +68,14 @@ impl fmt::Display for Access {
 }
 
 impl Graph {
-    /// Changes how `consumer` has its provider open.
+    /// Changes the access that `consumer` has to its provider.
     ///
     /// # Errors
-    /// [`Kind::NotPermitted`] if somebody else has it open in a way that forbids this; why the
-    /// provider takes nobody any more; what its class says. Nothing has changed then.
+    /// [`Kind::NotPermitted`] if another consumer's access forbids this; the reason why the
+    /// provider accepts nobody any more; the errors of its class. Nothing has changed then.
     ///
     /// # Panics
-    /// If the consumer is attached to nothing, or would have it open less than not at all.
+    /// If the consumer is not attached, or if a count would become negative.
     pub fn access(&mut self, consumer: ConsumerId, change: Access) -> Result<(), Error> {
         let own = self[consumer].access;
         let provider = self[consumer].provider.expect("a consumer that is opened is attached");
@@ -86,7 +86,7 @@ impl Graph {
         let class = self[self[provider].geom].class;
         class.access(self, provider, change)?;
         if self.find_consumer(consumer).is_none() {
-            // The class lost the provider over it, and whoever stood on it was taken off.
+            // The class lost the provider above it, and its consumers were detached.
             return Ok(());
         }
         let before = self[provider].access;
@@ -130,7 +130,7 @@ impl Graph {
         }
     }
 
-    /// Who else has the provider open so.
+    /// The other consumers whose access to the provider satisfies `so`.
     fn who(&self, provider: ProviderId, but: ConsumerId, so: impl Fn(Access) -> bool) -> String {
         let mut others = self[provider].consumers.iter().filter(|&&other| other != but);
         let other = others.find(|&&other| so(self[other].access));
@@ -152,7 +152,7 @@ impl Graph {
         }
     }
 
-    /// Tells everybody on `provider` but `writer` that it was, or is about to be, written.
+    /// Tells everybody on `provider` except `writer` that it was, or is about to be, written.
     pub(crate) fn spoil(&mut self, provider: ProviderId, writer: Option<ConsumerId>) {
         for consumer in self[provider].consumers.clone() {
             if Some(consumer) != writer {

@@ -8,7 +8,7 @@ use crate::class::Object;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 
-/// Text as XML has it.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for character in text.chars() {
@@ -44,7 +44,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl Graph {
-    /// The whole graph as `sysctl kern.geom.confxml` gives it.
+    /// The whole graph in the form of `sysctl kern.geom.confxml`.
     #[must_use]
     pub fn confxml(&self) -> String {
         let mut out = String::from("<mesh>\n");
@@ -123,7 +123,7 @@ impl Graph {
         out.push_str("\t</provider>\n");
     }
 
-    /// The whole graph as `sysctl kern.geom.confdot` gives it, for `dot`.
+    /// The whole graph in the form of `sysctl kern.geom.confdot`, for `dot`.
     #[must_use]
     pub fn confdot(&self) -> String {
         let mut out = String::from("digraph geom {\n");
@@ -159,7 +159,7 @@ impl Graph {
     }
 }
 
-/// Classes are no objects of the graph: their numbers are above all others.
+/// Classes are not objects of the graph: their numbers are above all others.
 fn class_id(number: usize) -> String {
     format!("{:#x}", 0x1_0000_0000_u64 + number as u64)
 }

@@ -1,52 +1,52 @@
-//! Why something was not done.
+//! Why an operation failed.
 
 use alloc::string::{String, ToString};
 use core::fmt;
 
 use flysch_api::block;
 
-/// What kind of reason it is, by FreeBSD's error numbers.
+/// The kind of reason, after FreeBSD's error numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// There is no such object (`ENOENT`).
     NotFound,
-    /// It already exists (`EEXIST`).
+    /// It exists already (`EEXIST`).
     Exists,
-    /// Somebody has it open in a way that forbids this (`EPERM`).
+    /// Another consumer's access forbids this (`EPERM`).
     NotPermitted,
     /// It is in use (`EBUSY`).
     Busy,
-    /// What was asked for cannot be (`EINVAL`).
+    /// The request is invalid (`EINVAL`).
     Invalid,
     /// There is no room (`ENOSPC`).
     NoSpace,
-    /// It would be on top of itself, or too high (`ELOOP`).
+    /// It would stand on itself, or on too many others (`ELOOP`).
     Loop,
-    /// There is metadata of somebody else's in the way.
+    /// Metadata that belongs to somebody else is in the way.
     Foreign,
     /// Reading or writing failed.
     Io(block::Error),
 }
 
-/// Why something was not done: to what, and why.
+/// Why an operation failed, and on which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What kind of reason.
     pub kind: Kind,
-    /// The object, by the name that users know.
+    /// The object, by the name known to users.
     pub object: String,
-    /// The cause and, where there is one, the remedy.
+    /// The cause and, if there is one, the remedy.
     pub cause: String,
 }
 
 impl Error {
-    /// The reason `cause`, on `object`.
+    /// The reason `cause`, for `object`.
     pub fn new(kind: Kind, object: impl ToString, cause: impl ToString) -> Self {
         Self { kind, object: object.to_string(), cause: cause.to_string() }
     }
 
-    /// What was asked for of `object` cannot be.
+    /// What was requested of `object` is invalid.
     pub fn invalid(object: impl ToString, cause: impl ToString) -> Self {
         Self::new(Kind::Invalid, object, cause)
     }
@@ -56,12 +56,12 @@ impl Error {
         Self::new(Kind::Io(error), object, error)
     }
 
-    /// There is nothing of this name.
+    /// There is nothing with this name.
     pub fn not_found(object: impl ToString, what: &str) -> Self {
         Self::new(Kind::NotFound, object, alloc::format!("there is no such {what}"))
     }
 
-    /// The error that a request ends with that met this one.
+    /// The error of a request that failed because of this one.
     pub fn as_block(&self) -> block::Error {
         match self.kind {
             Kind::Io(error) => error,

@@ -1,4 +1,4 @@
-//! What changes leave to be done: tasting, orphans, spoiling, new sizes, what withers.
+//! The consequences of changes: tasting, orphaning, spoiling, resizing, withering.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -11,14 +11,14 @@ use crate::graph::Graph;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::{Outcome, Taste, Verdict};
 
-/// What is to be done.
+/// A pending event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A provider is new, or was written: all classes taste it.
     Provider(ProviderId),
     /// A class is new: it tastes all providers.
     Class(&'static str),
-    /// A provider is gone: those on it are told. Comes before anything else.
+    /// A provider is gone: its consumers are told, before any other event.
     Orphan(ProviderId),
     /// Somebody wrote: a consumer is told.
     Spoiled(ConsumerId),
@@ -35,14 +35,14 @@ impl Graph {
         }
     }
 
-    /// Does everything that changes have left to be done, until nothing is left.
+    /// Processes all pending events, including those that arise meanwhile.
     pub fn settle(&mut self) {
         loop {
             match self.events.pop_front() {
                 Some(Event::Orphan(provider)) => self.tell_orphans(provider),
                 Some(Event::Spoiled(consumer)) => self.tell_spoiled(consumer),
                 Some(Event::Provider(provider)) => {
-                    // The class that was registered last is asked first.
+                    // The class registered last is asked first.
                     for class in self.classes.clone().into_iter().rev() {
                         self.taste(class, provider);
                     }
@@ -90,7 +90,7 @@ impl Graph {
         }
     }
 
-    /// What a provider is another name of, if LABEL only found a name for it: the same bytes need
+    /// The name of the provider below, if LABEL only found another name for it: the same bytes need
     /// not be taken twice.
     fn other_name_of(&self, class: &dyn Class, provider: ProviderId) -> Option<&str> {
         let there = &self[provider];
@@ -117,7 +117,7 @@ impl Graph {
         class.told(self, News::Spoiled(consumer));
     }
 
-    /// A provider is gone: it takes no requests, and those on it are told.
+    /// A provider is gone: it takes no requests any more, and its consumers are told.
     pub fn orphan_provider(&mut self, provider: ProviderId, error: block::Error) {
         if self[provider].error.is_none() {
             self.provider_mut(provider).error = Some(error);
@@ -125,7 +125,7 @@ impl Graph {
         }
     }
 
-    /// A geom goes away as soon as nobody uses it; its providers are gone from now on.
+    /// Removes a geom as soon as it is not in use; its providers are gone from now on.
     pub fn wither_geom(&mut self, geom: GeomId, error: block::Error) {
         self.geom_mut(geom).withering = true;
         for provider in self[geom].providers.clone() {
@@ -133,13 +133,12 @@ impl Graph {
         }
     }
 
-    /// One provider of a geom goes away as soon as nobody uses it.
+    /// Removes one provider of a geom as soon as it is not in use.
     pub fn wither_provider(&mut self, provider: ProviderId, error: block::Error) {
         self.orphan_provider(provider, error);
     }
 
-    /// Closes `consumer`, takes it off its provider and lets its geom wither: what a class does
-    /// that cannot live without it.
+    /// Closes `consumer`, detaches it and lets its geom wither: for classes that need it.
     pub fn wither_with(&mut self, consumer: ConsumerId) {
         let geom = self[consumer].geom;
         self.wither_geom(geom, block::Error::Gone);
@@ -149,7 +148,7 @@ impl Graph {
         }
     }
 
-    /// Tells those whose provider is gone, now.
+    /// Tells the consumers of providers that are gone, immediately.
     pub fn settle_orphans(&mut self) {
         while let Some(Event::Orphan(provider)) = self.events.front().copied() {
             self.events.pop_front();
@@ -157,8 +156,8 @@ impl Graph {
         }
     }
 
-    /// A component did not do what others did, of queued requests ([`crate::Incident::Lost`]): its
-    /// class writes down what follows from it. New plans do without the component.
+    /// A component failed a queued request that others completed ([`crate::Incident::Lost`]): its
+    /// class records the consequences. New plans do without the component.
     pub fn failed(&mut self, consumer: ConsumerId, error: block::Error) {
         if let Some(there) = self.find_consumer(consumer) {
             let class = self[there.geom].class;
@@ -167,7 +166,8 @@ impl Graph {
         }
     }
 
-    /// The medium under a provider has another size now. Who cannot use a smaller one is orphaned.
+    /// The medium under a provider has changed its size. Consumers that cannot use a smaller one
+    /// are orphaned.
     pub fn resize_provider(&mut self, provider: ProviderId, size: u64) {
         let before = self[provider].media_size;
         self.provider_mut(provider).media_size = size;
@@ -183,13 +183,13 @@ impl Graph {
         }
     }
 
-    /// The medium was changed: nothing that was tasted is true any more.
+    /// The medium was changed: nothing that was tasted is valid any more.
     pub fn media_changed(&mut self, provider: ProviderId) {
         self.spoil(provider, None);
         self.post(Event::Provider(provider));
     }
 
-    /// Forgets what withers and is not used any more; tells whether there was any.
+    /// Forgets withering objects that are no longer in use; returns whether there were any.
     fn wash(&mut self) -> bool {
         let gone = |(id, provider): (ProviderId, &crate::object::Provider)| {
             let is_idle = provider.error.is_some() && provider.consumers.is_empty();
@@ -208,10 +208,10 @@ impl Graph {
         changed
     }
 
-    /// Lets every class taste a provider once more, if it is idle.
+    /// Lets every class taste a provider again, if it is idle.
     ///
     /// # Errors
-    /// That somebody has it open.
+    /// If it is open.
     pub fn retaste(&mut self, provider: ProviderId) -> Result<(), Error> {
         let there = &self[provider];
         if there.access != crate::Access::NONE {

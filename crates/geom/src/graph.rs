@@ -1,4 +1,4 @@
-//! The graph: who there is, and who stands on whom.
+//! The graph: its objects, and which stand on which.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -19,12 +19,12 @@ use crate::io::Shape;
 use crate::object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
 use crate::record::{Record, Verdict};
 
-/// Highest rank of a geom: so many stand on each other at most.
+/// Maximum rank of a geom: at most so many stand on each other.
 pub const DEPTH_MAX: u32 = 32;
-/// Most providers: nobody's metadata can make more of them.
+/// Maximum number of providers: no metadata can create more of them.
 pub const PROVIDERS_MAX: usize = 16384;
 
-/// Everything, with one owner.
+/// All objects, with one owner.
 #[derive(Default)]
 pub struct Graph {
     pub(crate) classes: Vec<&'static dyn Class>,
@@ -71,24 +71,24 @@ index!(ProviderId, Provider, providers);
 index!(ConsumerId, Consumer, consumers);
 
 impl Graph {
-    /// An empty graph with these classes. `seed` is where identifiers of new metadata come from.
+    /// An empty graph with these classes. Identifiers of new metadata derive from `seed`.
     #[must_use]
     pub fn new(classes: &[&'static dyn Class], seed: u64) -> Self {
         Self { classes: classes.to_vec(), random: SplitMix64::new(seed), ..Self::default() }
     }
 
-    /// Times of requests are counted from now on, by a clock of nanoseconds that never goes back.
+    /// Measures the times of requests from now on with a monotonic clock in nanoseconds.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.clock = Some(clock);
     }
 
-    /// Adds a class, which is offered every provider at the next [`settle`](Self::settle).
+    /// Adds a class; it is offered every provider at the next [`settle`](Self::settle).
     pub fn register(&mut self, class: &'static dyn Class) {
         self.classes.push(class);
         self.post(Event::Class(class.name()));
     }
 
-    /// The class of this name, in any case.
+    /// The class with this name, in upper or lower case.
     pub fn class(&self, name: &str) -> Option<&'static dyn Class> {
         self.classes.iter().find(|class| class.name().eq_ignore_ascii_case(name)).copied()
     }
@@ -98,7 +98,7 @@ impl Graph {
         self.geoms.iter().map(|(id, geom)| (*id, geom))
     }
 
-    /// All geoms of a class, oldest first, without those that go away.
+    /// All geoms of a class, oldest first, except withering ones.
     pub fn geoms_of<'a>(
         &'a self,
         class: &'a str,
@@ -111,10 +111,10 @@ impl Graph {
         self.providers.iter().map(|(id, provider)| (*id, provider))
     }
 
-    /// The provider of this name; `/dev/` in front of it is no part of it.
+    /// The provider with this name; a leading `/dev/` is ignored.
     ///
     /// # Errors
-    /// That there is none.
+    /// If there is none.
     pub fn provider(&self, name: &str) -> Result<ProviderId, Error> {
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
         let mut all = self.providers();
@@ -130,10 +130,10 @@ impl Graph {
         })
     }
 
-    /// The geom of this class and name.
+    /// The geom with this class and name.
     ///
     /// # Errors
-    /// That there is none.
+    /// If there is none.
     pub fn geom(&self, class: &str, name: &str) -> Result<GeomId, Error> {
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
         let mut all = self.geoms_of(class);
@@ -141,7 +141,7 @@ impl Graph {
         found.ok_or_else(|| Error::not_found(wanted, &format!("geom of class {class}")))
     }
 
-    /// A consumer, if it is still there.
+    /// A consumer, if it still exists.
     #[must_use]
     pub fn find_consumer(&self, consumer: ConsumerId) -> Option<&Consumer> {
         self.consumers.get(&consumer)
@@ -151,7 +151,7 @@ impl Graph {
         self.consumers.get_mut(&consumer)
     }
 
-    /// A provider, if it is still there.
+    /// A provider, if it still exists.
     #[must_use]
     pub fn find_provider(&self, provider: ProviderId) -> Option<&Provider> {
         self.providers.get(&provider)
@@ -178,27 +178,27 @@ impl Graph {
         self.next
     }
 
-    /// A number that nobody can foretell who does not know the seed: for identifiers.
+    /// A number that is unpredictable without knowledge of the seed, for identifiers.
     pub fn random(&mut self) -> u64 {
         self.random.bits()
     }
 
-    /// Keeps a line about what happened.
+    /// Records a message about an event.
     pub fn say(&mut self, message: String) {
         self.record.say(message);
     }
 
-    /// What happened, oldest first.
+    /// The recorded messages, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.record.messages.iter().map(String::as_str)
     }
 
-    /// What every class said about every provider, the newest verdict of each.
+    /// The newest verdict of every class on every provider.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.record.verdicts.iter()
     }
 
-    /// A new geom. It stands on nothing and offers nothing.
+    /// A new geom without consumers and providers.
     pub fn new_geom(&mut self, class: &'static dyn Class, name: impl Into<String>) -> GeomId {
         let id = GeomId(self.number());
         let geom = Geom {
@@ -214,25 +214,25 @@ impl Graph {
         id
     }
 
-    /// What the class keeps for a geom, if it is a `T`.
+    /// The state that the class keeps for a geom, if it is a `T`.
     pub fn state<T: Any>(&self, geom: GeomId) -> Option<&T> {
         self.geoms.get(&geom)?.state.as_ref()?.downcast_ref()
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn state_mut<T: Any>(&mut self, geom: GeomId) -> Option<&mut T> {
         self.geoms.get_mut(&geom)?.state.as_mut()?.downcast_mut()
     }
 
-    /// Keeps `state` for a geom.
+    /// Sets the state of a geom.
     pub fn set_state(&mut self, geom: GeomId, state: impl Any) {
         self.geom_mut(geom).state = Some(Box::new(state));
     }
 
-    /// A new provider, which every class is offered at the next [`settle`](Self::settle).
+    /// A new provider; it is offered to every class at the next [`settle`](Self::settle).
     ///
     /// # Errors
-    /// That the name is taken, or that there are too many already.
+    /// If the name is taken, or if there are too many already.
     pub fn new_provider(
         &mut self,
         geom: GeomId,
@@ -267,12 +267,12 @@ impl Graph {
         Ok(id)
     }
 
-    /// Gives an idle provider another name, as FreeBSD's partitions change theirs.
+    /// Renames an idle provider, as FreeBSD renames partitions.
     pub fn rename(&mut self, provider: ProviderId, name: impl Into<String>) {
         self.provider_mut(provider).name = name.into();
     }
 
-    /// A new consumer, attached to nothing.
+    /// A new, unattached consumer.
     pub fn new_consumer(&mut self, geom: GeomId) -> ConsumerId {
         let id = ConsumerId(self.number());
         let consumer = Consumer {
@@ -287,11 +287,11 @@ impl Graph {
         id
     }
 
-    /// Puts a consumer onto a provider.
+    /// Attaches a consumer to a provider.
     ///
     /// # Errors
-    /// [`Kind::Loop`] if the geom would be on top of itself, or more than [`DEPTH_MAX`] on
-    /// top of each other.
+    /// [`Kind::Loop`] if the geom would stand on itself, or if more than [`DEPTH_MAX`] would stand
+    /// on each other.
     ///
     /// # Panics
     /// If it is attached already.
@@ -315,10 +315,10 @@ impl Graph {
         Ok(())
     }
 
-    /// Takes a consumer off its provider.
+    /// Detaches a consumer from its provider.
     ///
     /// # Panics
-    /// If it has it open.
+    /// If it has its provider open.
     pub fn detach(&mut self, consumer: ConsumerId) {
         assert!(self[consumer].access == Access::NONE, "what is detached is closed");
         let Some(provider) = self.consumer_mut(consumer).provider.take() else { return };
@@ -332,26 +332,26 @@ impl Graph {
         above == below || self.beneath(above).any(|geom| self.stands_on(geom, below))
     }
 
-    /// The geoms right beneath one.
+    /// The geoms directly below one.
     fn beneath(&self, geom: GeomId) -> impl Iterator<Item = GeomId> + '_ {
         let providers = self[geom].consumers.iter().filter_map(|&c| self[c].provider);
         providers.map(|provider| self[provider].geom)
     }
 
-    /// The geoms right above one.
+    /// The geoms directly above one.
     fn above(&self, geom: GeomId) -> impl Iterator<Item = GeomId> + '_ {
         let providers = self[geom].providers.iter().map(|&provider| &self[provider]);
         providers.flat_map(|provider| provider.consumers.iter().map(|&c| self[c].geom))
     }
 
-    /// How many geoms stand on each other above one.
+    /// The number of geoms that stand on each other above one.
     fn height_above(&self, geom: GeomId) -> u32 {
         let above = self.above(geom).map(|geom| 1 + self.height_above(geom));
         above.max().unwrap_or(0)
     }
 
-    /// Computes the rank of a geom and of those above it. [`attach`](Self::attach) has seen to it
-    /// that this ends.
+    /// Computes the ranks of a geom and of those above it. [`attach`](Self::attach) guarantees that
+    /// this terminates.
     fn rank(&mut self, geom: GeomId) {
         let beneath = self.beneath(geom).map(|geom| self[geom].rank).max();
         let rank = beneath.unwrap_or(0) + 1;
@@ -367,7 +367,7 @@ impl Graph {
     pub fn drop_consumer(&mut self, consumer: ConsumerId) {
         self.close(consumer);
         if self.find_consumer(consumer).is_none() {
-            // What it stood on went while it was closed, and took it along.
+            // Its provider went away when it was closed, and took it along.
             return;
         }
         self.detach(consumer);
@@ -376,14 +376,14 @@ impl Graph {
         self.consumers.remove(&consumer);
     }
 
-    /// Forgets a provider that nobody stands on.
+    /// Forgets a provider without consumers.
     pub(crate) fn drop_provider(&mut self, provider: ProviderId) {
         let geom = self[provider].geom;
         self.geom_mut(geom).providers.retain(|other| *other != provider);
         self.providers.remove(&provider);
     }
 
-    /// Forgets a geom that offers nothing, with its consumers.
+    /// Forgets a geom without providers, and its consumers.
     pub(crate) fn drop_geom(&mut self, geom: GeomId) {
         for consumer in self[geom].consumers.clone() {
             if self.find_consumer(consumer).is_some() {
@@ -395,7 +395,7 @@ impl Graph {
         self.geoms.remove(&geom);
     }
 
-    /// An attribute of a provider, asked of its class and of those beneath it.
+    /// An attribute of a provider, as its class or those below it report it.
     pub fn attribute(&self, provider: ProviderId, name: &str) -> Option<Value> {
         self[self[provider].geom].class.attribute(self, provider, name)
     }

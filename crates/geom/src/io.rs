@@ -1,4 +1,4 @@
-//! Requests through the graph, one at a time: how metadata is read and written, and images.
+//! Requests through the graph, one at a time: used for metadata and images.
 
 use alloc::vec;
 use core::fmt;
@@ -15,25 +15,25 @@ use crate::zone::{Zone, ZoneAnswer};
 /// A request.
 #[derive(Debug)]
 pub enum Io<'a> {
-    /// Fill the slice with what is at an offset.
+    /// Fill the slice with the data at an offset.
     Read {
         /// First byte.
         offset: u64,
-        /// Where to.
+        /// The buffer.
         to: &'a mut [u8],
     },
-    /// Put the slice at an offset.
+    /// Write the slice at an offset.
     Write {
         /// First byte.
         offset: u64,
-        /// What.
+        /// The data.
         from: &'a [u8],
     },
-    /// The content is not needed any more.
+    /// The contents are not needed any more.
     Delete {
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         length: u64,
     },
     /// Everything written is on the medium when this ends.
@@ -41,7 +41,7 @@ pub enum Io<'a> {
 }
 
 impl Io<'_> {
-    /// What it does.
+    /// The operation.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
@@ -52,7 +52,7 @@ impl Io<'_> {
         }
     }
 
-    /// First byte; 0 of a flush.
+    /// First byte; 0 for a flush.
     #[must_use]
     pub fn offset(&self) -> u64 {
         match self {
@@ -62,7 +62,7 @@ impl Io<'_> {
         }
     }
 
-    /// Bytes; 0 of a flush.
+    /// Number of bytes; 0 for a flush.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -79,18 +79,18 @@ impl Io<'_> {
         self.len() == 0
     }
 
-    /// Whether it changes what is on the medium.
+    /// Whether it changes the contents of the medium.
     #[must_use]
     pub fn changes(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Delete { .. })
     }
 
-    /// The same, to be used once more.
+    /// The same request, for another use.
     pub fn again(&mut self) -> Io<'_> {
         self.part(0, self.len(), self.offset())
     }
 
-    /// The `length` bytes from the `skip`th on, which must be in it, at `offset`.
+    /// The `length` bytes from byte `skip` on, which must be within it, at `offset`.
     pub fn part(&mut self, skip: u64, length: u64, offset: u64) -> Io<'_> {
         let range = skip as usize..(skip + length) as usize;
         match self {
@@ -101,77 +101,77 @@ impl Io<'_> {
         }
     }
 
-    /// The same, `base` bytes further on.
+    /// The same request with `base` added to its offset.
     pub fn shifted(&mut self, base: u64) -> Io<'_> {
         self.part(0, self.len(), self.offset().wrapping_add(base))
     }
 }
 
-/// What a disk looks like.
+/// The shape of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes.
+    /// Size, bytes.
     pub media_size: u64,
-    /// Bytes of a sector, a power of two.
+    /// Sector size in bytes, a power of two.
     pub sector_size: u32,
-    /// Bytes of the best unit of I/O; 0 if none is known.
+    /// Optimal unit of I/O in bytes; 0 if unknown.
     pub stripe_size: u64,
-    /// Bytes by which the disk starts behind the start of such a unit.
+    /// Offset of the disk's start within such a unit, bytes.
     pub stripe_offset: u64,
 }
 
-/// What a disk keeps its bytes on: an image file, memory, a target.
+/// What holds the contents of a disk: an image file, memory, a target.
 pub trait Medium: fmt::Debug {
     /// Its shape.
     fn shape(&self) -> Shape;
 
-    /// Somebody is about to read, or to write.
+    /// Called before the first read or write.
     ///
     /// # Errors
-    /// That it cannot be: [`Error::WriteProtected`].
+    /// [`Error::WriteProtected`] if it cannot be written.
     fn open(&mut self, writes: bool) -> Result<(), Error> {
         let _ = writes;
         Ok(())
     }
 
-    /// Fills `to` with the bytes at `offset`: whole sectors inside the shape.
+    /// Fills `to` with the bytes at `offset`: whole sectors within the shape.
     ///
     /// # Errors
-    /// What the medium says.
+    /// The medium's.
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error>;
 
-    /// Puts `from` at `offset`.
+    /// Writes `from` at `offset`.
     ///
     /// # Errors
-    /// What the medium says.
+    /// The medium's.
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error>;
 
-    /// The content of these bytes is not needed any more.
+    /// The contents of these bytes are not needed any more.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; what the medium says.
+    /// [`Error::Unsupported`]; the medium's.
     fn delete(&mut self, offset: u64, length: u64) -> Result<(), Error> {
         let _ = (offset, length);
         Err(Error::Unsupported)
     }
 
-    /// Puts everything written onto the medium.
+    /// Makes everything written so far durable.
     ///
     /// # Errors
-    /// What the medium says.
+    /// The medium's.
     fn flush(&mut self) -> Result<(), Error>;
 
-    /// More about it: names and values of `geom disk list`, in the order of that list.
+    /// More properties: names and values of `geom disk list`, in the order of that list.
     fn properties(&self) -> alloc::vec::Vec<(&'static str, alloc::string::String)> {
         alloc::vec::Vec::new()
     }
 }
 
 impl Graph {
-    /// Does a request that comes from `consumer`.
+    /// Performs a request from `consumer`.
     ///
     /// # Errors
-    /// What is wrong with the request, or what became of it.
+    /// If the request is invalid; those of the request.
     pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), Error> {
         let Consumer { provider, access } = self.consumer_of(consumer)?;
         self.check_io(provider, access, &io)?;
@@ -188,7 +188,7 @@ impl Graph {
                 Err(_) => statistics.failures += 1,
             }
         };
-        // Either may have gone meanwhile.
+        // Either may be gone by now.
         if let Some(provider) = self.find_provider_mut(provider) {
             count(&mut provider.statistics);
         }
@@ -232,10 +232,10 @@ impl Graph {
         }
     }
 
-    /// Reads bytes of `provider` at any offset, as a class does that tastes it.
+    /// Reads bytes of `provider` at any offset, as a class does when it tastes.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// If it cannot be read.
     pub fn peek(
         &mut self,
         provider: ProviderId,
@@ -253,7 +253,7 @@ impl Graph {
         let name = self[provider].name.clone();
         let consumer = self.open(provider, Access::READ)?;
         let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
-        // With the last close the provider may go, too.
+        // With the last close, the provider may go, too.
         self.shut(consumer);
         read.map_err(|error| error::Error::io(name, error))?;
         let skip = (offset - start) as usize;
@@ -261,10 +261,10 @@ impl Graph {
         Ok(())
     }
 
-    /// The last sector of `provider`, where GEOM keeps its labels.
+    /// The last sector of `provider`, where GEOM stores its labels.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// If it cannot be read.
     pub fn peek_last(&mut self, provider: ProviderId) -> Result<vec::Vec<u8>, error::Error> {
         let mut sector = vec![0; self[provider].sector_size as usize];
         let at = self[provider].last_sector();
@@ -272,7 +272,7 @@ impl Graph {
         Ok(sector)
     }
 
-    /// Opens `provider` from outside of the graph: requests go to the consumer that comes back.
+    /// Opens `provider` from outside the graph: requests go to the returned consumer.
     ///
     /// # Errors
     /// As [`access`](Self::access).
@@ -294,7 +294,7 @@ impl Graph {
         }
     }
 
-    /// Ends what [`open`](Self::open) began.
+    /// Undoes [`open`](Self::open).
     pub fn shut(&mut self, consumer: ConsumerId) {
         if let Some(consumer) = self.find_consumer(consumer) {
             let geom = consumer.geom;
@@ -304,12 +304,12 @@ impl Graph {
 }
 
 impl Graph {
-    /// Does a command for zones that comes from `consumer`: it must have its provider open for
-    /// reading, and for writing if zones are changed.
+    /// Performs a zone command from `consumer`, which must have its provider open for reading, and
+    /// for writing if zones are changed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where there are no zones; what is wrong with the command, or what
-    /// became of it.
+    /// [`Error::Unsupported`] if there are no zones; if the command is invalid; those of the
+    /// command.
     pub fn zone(&mut self, consumer: ConsumerId, command: Zone) -> Result<ZoneAnswer, Error> {
         let provider = self.check_zone(consumer, command)?;
         let command = command.bounded();
@@ -317,7 +317,7 @@ impl Graph {
         let clock = self.clock.unwrap_or(|| 0);
         let begun = clock();
         let answer = class.zone(self, provider, command).and_then(|answer| {
-            // What a disk says is not believed where somebody could go round in circles by it.
+            // A disk's answer is rejected if it could send the caller round in circles.
             let is_one = command.is_answered_by(&answer);
             if is_one { Ok(answer) } else { Err(Error::Device(Cause::None)) }
         });
@@ -331,7 +331,7 @@ impl Graph {
                 statistics.failures += 1;
             }
         };
-        // Either may have gone meanwhile.
+        // Either may be gone by now.
         if let Some(provider) = self.find_provider_mut(provider) {
             count(&mut provider.statistics);
         }
@@ -341,7 +341,7 @@ impl Graph {
         answer
     }
 
-    /// The provider that `command` goes to.
+    /// The provider to which `command` goes.
     fn check_zone(&self, consumer: ConsumerId, command: Zone) -> Result<ProviderId, Error> {
         let consumer = self.find_consumer(consumer).ok_or(Error::Gone)?;
         let id = consumer.provider.ok_or(Error::Gone)?;
@@ -360,7 +360,7 @@ impl Graph {
     }
 }
 
-/// What of a consumer a request needs.
+/// The part of a consumer that a request needs.
 struct Consumer {
     provider: ProviderId,
     access: Access,

@@ -1,23 +1,24 @@
-//! The block layer: what stands between disks and those who use them.
+//! The block layer: everything between disks and their users.
 //!
-//! Four nouns, those of FreeBSD's GEOM. A *class* is a way to change a disk: to cut it
-//! ([`class::part`]), to name it ([`class::label`]), to join several ([`class::mirror`],
-//! [`class::stripe`]). A *geom* is one use of a class. It offers *providers*, which look like
-//! disks, and stands on other geoms' providers through its *consumers*. All of it is the
+//! It has four kinds of objects, those of FreeBSD's GEOM. A *class* is a transformation of disks:
+//! partitioning ([`class::part`]), naming ([`class::label`]), combining several ([`class::mirror`],
+//! [`class::stripe`]). A *geom* is an instance of a class. It offers *providers*, which look like
+//! disks, and uses other geoms' providers through its *consumers*. Together they form the
 //! [`Graph`].
 //!
-//! When a provider appears each class tastes it: reads the bytes that would prove it its own, and
-//! takes it or says why not. Every such verdict is kept ([`Graph::verdicts`]). Access is counted
-//! (read, write, exclusive) so that nobody writes beneath somebody else; who opens a provider for
-//! writing *spoils* it for those who only had tasted it; a provider that goes away *orphans* those
-//! who stand on it.
+//! When a provider appears, each class tastes it: it reads the bytes that would identify its own
+//! metadata, and takes the provider or says why not. Every such verdict is kept
+//! ([`Graph::verdicts`]). Access is counted (read, write, exclusive) so that nobody writes below
+//! somebody else; opening a provider for writing *spoils* it for those who had only tasted it; a
+//! provider that goes away *orphans* its consumers.
 //!
-//! The graph has one owner and no lock. Changes leave events behind; [`Graph::settle`] works them
-//! off. Metadata is read and written through [`Graph::io`], which takes the way of a request
-//! through the graph by plain calls.
+//! The graph has one owner and no lock. Changes leave events, which [`Graph::settle`] processes.
+//! Metadata is read and written through [`Graph::io`], which passes a request through the graph by
+//! plain calls.
 //!
-//! Whoever wants more than one request at a time takes a [`Way`]: where requests go is asked of the
-//! classes once ([`Requests::route`]), and then they go by themselves to the lanes of the disks.
+//! For more than one request at a time there is the [`Way`]: the classes are asked once where
+//! requests go ([`Requests::route`]), and from then on requests go directly to the lanes of the
+//! disks.
 //!
 //! A class is one file: see [`Class`], and `docs/geom.md` for one of sixty lines.
 #![no_std]

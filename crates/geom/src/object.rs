@@ -15,7 +15,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// Numbers are never used again: the name of something that is gone names nothing.
+        /// Ids are never reused: the id of an object that is gone refers to nothing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub(crate) u32);
 
@@ -30,31 +30,31 @@ macro_rules! id {
 }
 
 id!(
-    /// Names a geom of a graph.
+    /// Identifies a geom of a graph.
     GeomId
 );
 id!(
-    /// Names a provider of a graph.
+    /// Identifies a provider of a graph.
     ProviderId
 );
 id!(
-    /// Names a consumer of a graph.
+    /// Identifies a consumer of a graph.
     ConsumerId
 );
 
-/// One use of a class.
+/// An instance of a class.
 pub struct Geom {
     /// The class.
     pub class: &'static dyn Class,
     /// Its name.
     pub name: String,
-    /// 1 if it stands on nothing, else one more than the highest beneath it.
+    /// 1 if it has no consumers, otherwise one more than the highest rank below it.
     pub rank: u32,
-    /// What it offers, oldest first.
+    /// Its providers, oldest first.
     pub providers: Vec<ProviderId>,
-    /// What it stands on, oldest first.
+    /// Its consumers, oldest first.
     pub consumers: Vec<ConsumerId>,
-    /// It goes away as soon as nobody uses it.
+    /// It is removed as soon as it is not in use.
     pub withering: bool,
     pub(crate) state: Option<Box<dyn Any>>,
 }
@@ -73,7 +73,7 @@ impl fmt::Debug for Geom {
     }
 }
 
-/// What was asked of a provider, or by a consumer, and done.
+/// Completed requests of a provider or a consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reads.
@@ -90,33 +90,33 @@ pub struct Statistics {
     pub deleted_bytes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Commands for zones ([`Graph::zone`]).
+    /// Zone commands ([`Graph::zone`]).
     ///
     /// [`Graph::zone`]: crate::Graph::zone
     pub zone_commands: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all such
-    /// times of [`Graph::io`] alone.
+    /// Nanoseconds spent on reads, if the graph has a clock ([`Graph::set_clock`]); like all these
+    /// times, for [`Graph::io`] only.
     ///
     /// [`Graph::set_clock`]: crate::Graph::set_clock
     /// [`Graph::io`]: crate::Graph::io
     pub read_time: u64,
-    /// The same of writes.
+    /// The same for writes.
     pub write_time: u64,
-    /// The same of deletes.
+    /// The same for deletes.
     pub delete_time: u64,
-    /// The same of flushes.
+    /// The same for flushes.
     pub flush_time: u64,
-    /// The same of commands for zones.
+    /// The same for zone commands.
     pub zone_time: u64,
-    /// Nanoseconds in which anything was under way; of queued requests where that was measured: at
-    /// the top of ways and at the disks. Ways that were busy at the same time count twice.
+    /// Nanoseconds in which anything was in flight; for queued requests measured at the top of ways
+    /// and at the disks. Ways that were busy at the same time count twice.
     pub busy: u64,
 }
 
 impl Statistics {
-    /// Adds others.
+    /// Adds the counts of another.
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.read_bytes += other.read_bytes;
@@ -135,7 +135,7 @@ impl Statistics {
         self.busy += other.busy;
     }
 
-    /// Counts a request that was done.
+    /// Counts a completed request.
     pub(crate) fn count(&mut self, (operation, length): (block::Operation, u64), time: u64) {
         match operation {
             block::Operation::Read => {
@@ -160,7 +160,7 @@ impl Statistics {
         }
     }
 
-    /// Adds what went a way.
+    /// Adds the traffic of a way.
     pub(crate) fn add_traffic(&mut self, traffic: &Traffic) {
         let of = |operation: block::Operation| {
             (traffic.requests[operation as usize], traffic.bytes[operation as usize])
@@ -175,10 +175,10 @@ impl Statistics {
     }
 }
 
-/// The same of queued requests, in the form in which it costs least.
+/// The same for queued requests, in the cheapest form.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
-    /// By operation. Number and bytes are not beside each other: else they are added as one
+    /// By operation. The number and the bytes are not adjacent: otherwise they are added as one
     /// vector, which takes twice the instructions.
     requests: [u64; 4],
     bytes: [u64; 4],
@@ -187,7 +187,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     pub(crate) const NONE: Self = Self { requests: [0; 4], bytes: [0; 4] };
 
-    /// A request was taken.
+    /// A request was accepted.
     #[inline(always)]
     pub(crate) fn count(&mut self, request: &block::Request) {
         self.requests[request.operation as usize] += 1;
@@ -203,34 +203,34 @@ impl Traffic {
         sum(&mut self.bytes, &other.bytes);
     }
 
-    /// How many.
+    /// The total number of requests.
     pub(crate) fn total(&self) -> u64 {
         self.requests.iter().sum()
     }
 }
 
-/// What looks like a disk.
+/// Something that looks like a disk.
 #[derive(Clone, Debug)]
 pub struct Provider {
-    /// Whose it is.
+    /// Its geom.
     pub geom: GeomId,
     /// Its name, as below `/dev` in FreeBSD.
     pub name: String,
-    /// Bytes.
+    /// Size, bytes.
     pub media_size: u64,
-    /// Bytes of a sector.
+    /// Sector size, bytes.
     pub sector_size: u32,
-    /// Bytes of the best unit of I/O; 0 if none is known.
+    /// Optimal unit of I/O in bytes; 0 if unknown.
     pub stripe_size: u64,
-    /// Bytes by which this provider starts behind the start of such a unit.
+    /// Offset of this provider's start within such a unit, bytes.
     pub stripe_offset: u64,
     /// Sum of all its consumers' counts.
     pub access: Access,
-    /// Who stands on it, oldest first.
+    /// Its consumers, oldest first.
     pub consumers: Vec<ConsumerId>,
-    /// Why it takes no requests any more.
+    /// Why it accepts no requests any more.
     pub error: Option<block::Error>,
-    /// What was asked of it.
+    /// Its completed requests.
     pub statistics: Statistics,
 }
 
@@ -248,17 +248,17 @@ impl Provider {
     }
 }
 
-/// What a geom stands on something with.
+/// A geom's use of a provider.
 #[derive(Clone, Debug)]
 pub struct Consumer {
-    /// Whose it is.
+    /// Its geom.
     pub geom: GeomId,
-    /// What it is attached to.
+    /// The provider it is attached to.
     pub provider: Option<ProviderId>,
-    /// How it has it open.
+    /// Its access to the provider.
     pub access: Access,
-    /// Somebody else wrote: what was tasted need not be true any more.
+    /// Somebody else wrote: what was tasted may no longer be valid.
     pub spoiled: bool,
-    /// What it asked for and was done.
+    /// Its completed requests.
     pub statistics: Statistics,
 }

@@ -1,4 +1,4 @@
-//! A class from outside, as `docs/geom.md` promises: what is written is turned over bit by bit.
+//! An external class, as `docs/geom.md` promises: it inverts every bit written.
 
 use alloc::vec::Vec;
 use std::boxed::Box;

@@ -1,17 +1,17 @@
-//! What was decided about providers, and why.
+//! The verdicts on providers, and their reasons.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 
-/// Verdicts and messages that are kept; older ones are forgotten.
+/// Number of verdicts and of messages kept; older ones are forgotten.
 const KEPT: usize = 16384;
 
-/// Why, and by which bytes.
+/// A reason, and the bytes it is based on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     /// In words.
     pub text: String,
-    /// First byte and number of bytes of the provider that say so.
+    /// Offset and length of those bytes of the provider.
     pub bytes: Option<(u64, u64)>,
 }
 
@@ -21,24 +21,24 @@ impl<T: Into<String>> From<T> for Reason {
     }
 }
 
-/// What a class said when it had tasted a provider.
+/// The verdict of a class that tasted a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taste {
-    /// It took it.
+    /// The class took it.
     Claimed(Reason),
-    /// Nothing of this class is there.
+    /// Nothing of this class was found.
     Passed(Reason),
-    /// Something of this class is there, and it was not taken.
+    /// Something of this class was found, but not taken.
     Refused(Reason),
 }
 
 impl Taste {
-    /// Took it, by these bytes.
+    /// Took it, because of these bytes.
     pub fn claimed(text: impl Into<String>, at: u64, len: u64) -> Self {
         Self::Claimed(Reason { text: text.into(), bytes: Some((at, len)) })
     }
 
-    /// Nothing of this class is there.
+    /// Nothing of this class was found.
     pub fn passed(text: impl Into<String>) -> Self {
         Self::Passed(text.into().into())
     }
@@ -55,7 +55,7 @@ impl Taste {
         }
     }
 
-    /// What it comes to.
+    /// The outcome.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Claimed(_) => Outcome::Claimed,
@@ -65,19 +65,19 @@ impl Taste {
     }
 }
 
-/// How a tasting ended.
+/// The outcome of a tasting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Taken.
     Claimed,
-    /// Nothing there.
+    /// Nothing found.
     Passed,
-    /// Something there, not taken.
+    /// Found, but not taken.
     Refused,
 }
 
 impl Outcome {
-    /// In one word.
+    /// The outcome in one word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -88,18 +88,18 @@ impl Outcome {
     }
 }
 
-/// What one class said about one provider.
+/// The verdict of one class on one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The provider's name.
     pub provider: String,
     /// The class.
     pub class: &'static str,
-    /// What it said.
+    /// Its verdict.
     pub taste: Taste,
 }
 
-/// Everything that is kept.
+/// All records kept.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) verdicts: VecDeque<Verdict>,

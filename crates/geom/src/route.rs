@@ -1,4 +1,4 @@
-//! How requests go on from a provider.
+//! Where requests go from a provider.
 
 use alloc::vec::Vec;
 
@@ -8,62 +8,61 @@ use flysch_wire::geom::multipath::Mode;
 
 use crate::object::ConsumerId;
 
-/// How requests to a provider go on, as its class says
+/// Where requests to a provider go, according to its class
 /// ([`Requests::route`](crate::Requests::route)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To the lane of this disk.
     Disk,
-    /// To what one consumer stands on.
+    /// To the provider of one consumer.
     Pass {
         /// The consumer.
         consumer: ConsumerId,
-        /// So many bytes further on.
+        /// Number of bytes added to the offset.
         base: u64,
     },
-    /// To the consumers in turns.
+    /// To the consumers in turn.
     Stripe {
-        /// Bytes of a turn.
+        /// Size of a turn, bytes.
         size: u64,
-        /// In the order of their turns.
+        /// The consumers in order.
         legs: Vec<Leg>,
     },
-    /// To the leg on which the bytes lie: each with its number of bytes, in order.
+    /// To the leg that holds the bytes: each with its size in bytes, in order.
     Concat(Vec<(Leg, u64)>),
     /// Changes to all consumers, reads to one.
     Mirror {
-        /// To which one.
+        /// Which one is read.
         balance: Balance,
         /// Reads of more bytes are divided, with [`Balance::Split`].
         slice: u64,
         /// The components.
         components: Vec<MirrorComponent>,
     },
-    /// To one of several consumers that lead to the same disk, and to the others as long as that
-    /// fails.
+    /// To one of several consumers that lead to the same disk, and to the others if that one fails.
     Paths {
-        /// To which one.
+        /// Which one is used.
         mode: Mode,
-        /// The one that takes what only one may take.
+        /// The path for requests that only one path may take.
         active: Option<ConsumerId>,
-        /// In the order in which they came.
+        /// In order of arrival.
         paths: Vec<Path>,
     },
-    /// To what one consumer stands on, unless they are made to fail or to wait.
+    /// To the provider of one consumer, unless a request is made to fail or to wait.
     Faults {
         /// The consumer.
         consumer: ConsumerId,
-        /// So many bytes further on.
+        /// Number of bytes added to the offset.
         base: u64,
-        /// What is done to them.
+        /// The faults to inject.
         faults: Faults,
     },
 }
 
-/// One of those that bytes are divided among.
+/// A destination among which bytes are distributed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leg {
-    /// What a consumer stands on, so many bytes further on.
+    /// The provider of a consumer, with this number of bytes added to the offset.
     Consumer(ConsumerId, u64),
     /// Several at once: those of a mirror.
     Route(Route),
@@ -72,42 +71,42 @@ pub enum Leg {
 /// A path of [`Route::Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// What stands on it.
+    /// Its consumer.
     pub consumer: ConsumerId,
     /// A request failed on it: it is only used if no other is left.
     pub has_failed: bool,
-    /// It may be written.
+    /// It can be written.
     pub is_written: bool,
 }
 
-/// What happens to requests on purpose ([`Route::Faults`]).
+/// Injected faults ([`Route::Faults`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Percentage of reads and of writes that fail.
     pub fail: [u32; 2],
-    /// Percentage of reads and of writes that wait.
+    /// Percentage of reads and of writes that are delayed.
     pub delay: [u32; 2],
-    /// Nanoseconds that those wait.
+    /// The delay in nanoseconds.
     pub delay_nanos: u64,
-    /// Reads and writes that pass before any fails.
+    /// Number of reads and writes that pass before any fails.
     pub pass_first: u64,
-    /// How many fail in all; without, every one.
+    /// How many fail in total; `None` for no limit.
     pub fail_only: Option<u64>,
-    /// What they fail with.
+    /// The error of failed requests.
     pub error: block::Error,
-    /// Where chance begins.
+    /// Seed of the random choice.
     pub seed: u64,
 }
 
 /// A component of a [`Route::Mirror`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorComponent {
-    /// What stands on it.
+    /// Its consumer.
     pub consumer: ConsumerId,
-    /// So many bytes further on.
+    /// Number of bytes added to the offset.
     pub base: u64,
     /// [`Balance::Prefer`] reads the highest.
     pub priority: u8,
-    /// It holds everything: it is read. Others are only written.
+    /// It holds all data and is read. Others are only written.
     pub is_read: bool,
 }

@@ -1,22 +1,23 @@
 //! Queued requests: the way of a lane through the graph.
 //!
-//! A graph does requests one at a time ([`Graph::io`](crate::Graph::io)); a way takes as many as
-//! its disks do. Where requests go is asked of the classes once
-//! ([`Graph::plan`](crate::Graph::plan)): partitions, labels and whatever else only moves them come
-//! together into one sum, and what is left is where ways divide. A request is checked at the top
-//! and takes its way by plain calls; on the way up only those act that have something to undo. With
-//! one disk at the bottom its completion is passed on as it is.
+//! A graph performs requests one at a time ([`Graph::io`](crate::Graph::io)); a way takes as many
+//! as its disks do. The classes are asked once where requests go
+//! ([`Graph::plan`](crate::Graph::plan)): partitions, labels and everything else that only moves
+//! requests collapse into one sum, and what remains are the places where the way divides. A request
+//! is checked at the top and passes down by plain calls; on the way up, only the places that have
+//! something to undo are involved. With one disk at the bottom, its completion is returned
+//! unchanged.
 //!
-//! What is divided, or may have to be asked again, is a *job*, of which there is a fixed number:
-//! nothing is allocated for a request. The token of a job's request says whose it is; tokens of the
-//! caller travel as they are. A job that nothing happens to is made when the first disk has taken
-//! its request, and ends where that comes back (`descend`); everything else takes the long way of
-//! `steps`, out of line.
+//! A request that is divided, or may have to be retried, becomes a *job*. There is a fixed number
+//! of jobs: nothing is allocated for a request. The token of a job's request identifies its job;
+//! tokens of the caller are passed through. A job without incidents is created when the first disk
+//! has accepted its request, and ends when that request comes back (`descend`); everything else
+//! takes the long path of `steps`, out of line.
 //!
-//! A way is one lane's: it has no lock, and a lane of every disk. The graph belongs to somebody
-//! else. What that one must know - that a component failed - is an [`Incident`]; changes that the
-//! component missed are kept back until the others say so and the way was changed
-//! ([`Way::change`]).
+//! A way belongs to one lane: it has no lock, and one lane of every disk. The graph belongs to
+//! somebody else. What its owner must know - that a component failed - is reported as an
+//! [`Incident`]; completions of changes that the component missed are held back until the other
+//! components record that and the way was changed ([`Way::change`]).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -52,22 +53,22 @@ use short::Short;
 /// What the owner of the graph must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
-    /// A component did not do what the others did: it is left out from now on. Changes are not
-    /// reported as done until [`Way::change`]. Or it is a path that failed: nothing is kept back,
-    /// and it is told once.
+    /// A component failed a request that the others completed: it is left out from now on. Changes
+    /// are not reported as done until [`Way::change`]. Or a path failed: then nothing is held back,
+    /// and it is reported once.
     Lost {
-        /// The consumer that stands on it.
+        /// Its consumer.
         consumer: ConsumerId,
         /// Why.
         error: Error,
     },
-    /// Bytes that a component could not read were written to it as another one has them.
+    /// Bytes that a component could not read were rewritten from another one.
     Mended {
-        /// The consumer that stands on it.
+        /// Its consumer.
         consumer: ConsumerId,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         length: u64,
     },
 }
@@ -75,25 +76,25 @@ pub enum Incident {
 /// The way of one lane through the graph.
 #[derive(Debug)]
 pub struct Way<D> {
-    /// The lane of a way that does not divide; else it is one of [`lanes`](Self::lanes).
+    /// The lane of a way that does not divide; otherwise it is one of [`lanes`](Self::lanes).
     one: Option<Lane<D>>,
-    /// By operation: the byte that requests must end before to need no closer look. The provider's
-    /// size, or 0.
+    /// By operation: requests that end before this byte need no closer look. The provider's size,
+    /// or 0.
     simple: [u64; 4],
-    /// How simple requests go that do not go to one lane.
+    /// How simple requests go if they do not go to one lane.
     short: Short,
-    /// Changes that went the short way to both halves of a mirror, and are not counted at the
+    /// Changes that took the short way to both halves of a mirror, and are not counted at the
     /// branches yet.
     both: Traffic,
-    /// The lane that is asked first.
+    /// The lane that is polled first.
     turn: usize,
     busy: Busy,
     plan: Plan,
     lanes: Vec<Lane<D>>,
     jobs: Jobs,
-    /// Requests that ended and were not given to the caller, or to the jobs whose parts they are.
+    /// Requests that ended and were not yet passed to the caller or to their jobs.
     ended: VecDeque<(Up, Completion)>,
-    /// Changes that a component missed: done, and not to be told before the graph knows.
+    /// Changes that a component missed: done, but not to be reported before the graph knows.
     kept: Vec<Completion>,
     incidents: VecDeque<Incident>,
     geometry: Geometry,
@@ -101,11 +102,11 @@ pub struct Way<D> {
 }
 
 impl<D: Device> Way<D> {
-    /// The way that `plan` says, with a lane of every disk. All lanes must take data from the same
-    /// memory.
+    /// The way described by `plan`, with a lane of every disk. All lanes must take data from the
+    /// same memory.
     ///
     /// # Errors
-    /// That there is no lane of a disk; that its blocks do not divide the sectors.
+    /// If a disk has no lane, or if the sectors are not a multiple of its blocks.
     pub fn new(
         plan: Plan,
         lane: impl FnMut(ProviderId) -> Option<D>,
@@ -130,12 +131,12 @@ impl<D: Device> Way<D> {
         Ok(way)
     }
 
-    /// Goes another way from now on. Lanes of disks that stay are kept, those of others given back;
-    /// `lane` opens new ones. What was kept back is told now, and requests are taken again. Returns
-    /// the old plan, for [`Graph::account`](crate::Graph::account), and the lanes.
+    /// Switches to another plan. Lanes of disks that stay are kept, those of others are returned;
+    /// `lane` opens new ones. Completions held back are now reported, and requests are accepted
+    /// again. Returns the old plan, for [`Graph::account`](crate::Graph::account), and the lanes.
     ///
     /// # Errors
-    /// That it is not quiet; as [`new`](Self::new). Nothing has changed then.
+    /// If it is not quiet; as for [`new`](Self::new). Nothing is changed then.
     pub fn change(
         &mut self,
         plan: Plan,
@@ -155,11 +156,11 @@ impl<D: Device> Way<D> {
         let all = || self.all_lanes().chain(&opened);
         let wanted = || plan.disks().iter().filter_map(|&it| all().find(|lane| lane.disk == it));
         let geometry = shape::of(&plan, wanted().map(|lane| lane.device.geometry()))?;
-        // What a lane checks itself is left to it, unless it would let more pass.
+        // What a lane checks itself is left to it, unless it would be less strict.
         let is_same = |lane: &Lane<D>| lane.device.geometry().block_size == geometry.block_size;
         let is_simple = wanted().all(is_same);
         self.measure(None);
-        // What was kept back is still to be given.
+        // What was held back is still to be delivered.
         self.busy = Busy::default();
         self.busy.started = self.kept.len() as u64;
         self.lanes.extend(self.one.take());
@@ -177,7 +178,7 @@ impl<D: Device> Way<D> {
         let is_direct = plan.is_direct() && self.ended.is_empty();
         self.one = if is_direct { self.lanes.pop() } else { None };
         if is_direct {
-            // Whatever the plan counted before has ended.
+            // Everything the plan counted before has ended.
             self.busy.started = plan.direct.total();
             self.busy.ended = self.busy.started;
         }
@@ -196,7 +197,7 @@ impl<D: Device> Way<D> {
         Ok((old, given))
     }
 
-    /// Keeps how busy everything was.
+    /// Records how busy everything was.
     fn measure(&mut self, now: Option<Instant>) {
         self.count_short();
         self.busy.started += self.began();
@@ -209,9 +210,9 @@ impl<D: Device> Way<D> {
         self.plan.measured = all.map(measured).collect();
     }
 
-    /// The plan, with what went it until now ([`Plan::usage`]). It is told in whole: who adds it
-    /// to the graph's statistics ([`Graph::account`](crate::Graph::account)) does so when the way
-    /// ends or changes.
+    /// The plan, with its traffic so far ([`Plan::usage`]). The totals are cumulative: add them to
+    /// the graph's statistics ([`Graph::account`](crate::Graph::account)) when the way ends or
+    /// changes.
     pub fn plan(&mut self, now: Instant) -> &Plan {
         self.measure(Some(now));
         &self.plan
@@ -221,39 +222,39 @@ impl<D: Device> Way<D> {
         self.one.iter().chain(&self.lanes)
     }
 
-    /// The oldest thing that happened and was not told yet.
+    /// The oldest incident not yet reported.
     pub fn incident(&mut self) -> Option<Incident> {
         self.incidents.pop_front()
     }
 
-    /// Takes no more requests. [`change`](Self::change) takes them again.
+    /// Accepts no more requests. [`change`](Self::change) accepts them again.
     pub fn pause(&mut self) {
         (self.is_paused, self.simple) = (true, [0; 4]);
         self.shorten();
     }
 
-    /// Whether nothing is under way but what is kept back.
+    /// Whether nothing is in flight, except completions held back.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let started = self.busy.started + self.began();
         started == self.busy.ended + self.kept.len() as u64
     }
 
-    /// Requests to the only lane that are not among those that were started yet: these are counted
+    /// Requests to the only lane that are not yet among the started ones: these are counted
     /// already, as traffic.
     fn began(&self) -> u64 {
         if self.one.is_some() { self.plan.direct.total() - self.busy.started } else { 0 }
     }
 
-    /// Ends the way: its plan, with what went it, and the lanes.
+    /// Ends the way: returns its plan, with its traffic, and the lanes.
     pub fn into_parts(mut self) -> (Plan, Vec<(ProviderId, D)>) {
         self.measure(None);
         let lanes = self.one.into_iter().chain(self.lanes);
         (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }
 
-    /// A request that is not simple, or while not all are taken. Its offset is as far on already as
-    /// the way says.
+    /// A request that is not simple, or that comes while not all are accepted. Its offset has been
+    /// adjusted already as the plan says.
     #[cold]
     fn submit_closely(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
         request.offset = request.offset.wrapping_sub(self.plan.base);
@@ -279,7 +280,8 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// A simple request to where the way divides, and is not short. Its offset is already there.
+    /// A simple request to a way that divides and is not short. Its offset has been adjusted
+    /// already.
     #[inline(never)]
     fn submit_divided(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
         if request.token & OWN != 0 {
@@ -308,7 +310,7 @@ impl<D: Device> Way<D> {
         None
     }
 
-    /// The next completion for the caller, where the way divides and is not short.
+    /// The next completion for the caller, if the way divides and is not short.
     #[inline(never)]
     fn poll_divided(&mut self, now: Instant) -> Option<Completion> {
         if self.ended.is_empty() {
@@ -329,8 +331,7 @@ impl<D: Device> Way<D> {
         self.poll_closely((None, None), now)
     }
 
-    /// The same, of everything that can come, after a part, or one that something is the matter
-    /// with.
+    /// The same, for everything that can come, after a part or a completion that needs attention.
     #[inline(never)]
     fn poll_closely(
         &mut self,
@@ -340,7 +341,7 @@ impl<D: Device> Way<D> {
         let completion = self.poll_everything((part, ill), now);
         self.shorten();
         if !matches!(self.short, Short::No) {
-            // There nobody rings for what was sent here.
+            // Nobody else rings the doorbells for what was sent here.
             self.ring(now);
         }
         match completion {
@@ -382,8 +383,8 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// The lanes have nothing more: those that had no room below try again, and the doorbells ring.
-    /// Tells whether anything has ended by that.
+    /// The lanes have nothing more: requests that found no room below are retried, and the
+    /// doorbells ring. Returns whether anything has ended by that.
     #[inline(never)]
     fn unstall(&mut self, now: Instant) -> bool {
         for _ in 0..self.jobs.stalled() {
@@ -395,7 +396,7 @@ impl<D: Device> Way<D> {
     }
 
     fn tell(&mut self, incident: Incident) {
-        // Losses are never left out: there are fewer than branches.
+        // Losses are never omitted: there are fewer of them than branches.
         let is_loss = matches!(incident, Incident::Lost { .. });
         if is_loss || self.incidents.len() < fan::MEMBERS_MAX {
             self.incidents.push_back(incident);
@@ -408,19 +409,19 @@ impl<D: Device> Device for Way<D> {
         &self.geometry
     }
 
-    /// That of the first lane: all have the same.
+    /// The memory of the first lane: it is the same for all.
     fn memory(&self) -> &DmaRegion {
         self.one.as_ref().unwrap_or_else(|| &self.lanes[0]).device.memory()
     }
 
-    /// What the lanes check themselves - the data, what they can do - is left to them.
+    /// What the lanes check themselves - the data, their capabilities - is left to them.
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         let Request { operation, offset, length, .. } = *request;
         let last = offset.wrapping_add(length).wrapping_sub(1);
         if last < offset || last >= self.simple[operation as usize] {
-            // Another request: what nobody else has the address of need not be in memory. A copy of
-            // the same may be passed as the address of this one.
+            // Another request: one whose address nobody else has need not be in memory. A copy of
+            // the same request might be passed as the address of this one.
             let offset = offset.wrapping_add(self.plan.base);
             return self.submit_closely(Request { offset, ..*request }, now);
         }
@@ -471,7 +472,7 @@ impl<D: Device> Device for Way<D> {
     }
 }
 
-/// A request that never came to a disk.
+/// The passage of a request that never reached a disk.
 const fn nowhere(accepted: Instant) -> Passage {
     Passage { accepted, issued: accepted, device_done: None, seen: accepted }
 }

@@ -1,55 +1,55 @@
-//! Commands for zones through the graph, as FreeBSD's `BIO_ZONE`: disks that are written zone by
-//! zone, each from its begin to its end.
+//! Zone commands through the graph, as FreeBSD's `BIO_ZONE`: for disks that are written zone by
+//! zone, each from start to end.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::block::Error;
 
-/// Most zones in one answer; whoever wants more asks again behind the last one.
+/// Maximum number of zones in one answer; to get more, ask again after the last one.
 pub const ZONES_MAX: u32 = 4096;
 
-/// What is wanted of the zones of a disk. Sectors are those of the provider that is asked.
+/// A command for the zones of a disk. Sectors are those of the provider that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zone {
-    /// Which zones there are.
+    /// List zones.
     Report {
-        /// From the zone on that this sector is in.
+        /// From the zone that contains this sector.
         start: u64,
-        /// Only those of this kind.
+        /// Only zones matched by this filter.
         filter: ZoneFilter,
-        /// At most so many, and at most [`ZONES_MAX`].
+        /// At most this many, and at most [`ZONES_MAX`].
         most: u32,
     },
-    /// What the disk says of its zones as a whole.
+    /// Properties of all the disk's zones together.
     Parameters,
-    /// Something is done to zones.
+    /// Change the state of zones.
     Manage(ZoneAction, ZoneTarget),
 }
 
-/// What is done to a zone.
+/// A change of a zone's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneAction {
-    /// The disk holds ready what it needs to write to it.
+    /// The disk reserves the resources for writing to it.
     Open,
-    /// That is not needed for now.
+    /// The resources are released for now.
     Close,
-    /// It is full: nothing more is written to it.
+    /// The zone becomes full: nothing more is written to it.
     Finish,
-    /// Its write pointer goes back to its begin: what was written is lost.
+    /// Its write pointer returns to its start: the contents are lost.
     Reset,
 }
 
-/// To which zones it is done.
+/// The zones that are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneTarget {
-    /// To the one that begins at this sector.
+    /// The zone that begins at this sector.
     At(u64),
-    /// To all that are in a state that it leads away from.
+    /// All zones in a state that the action applies to.
     All,
 }
 
-/// Which zones a report is of.
+/// Which zones are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZoneFilter {
     /// Any.
@@ -57,7 +57,7 @@ pub enum ZoneFilter {
     All,
     /// Those in this condition.
     In(ZoneCondition),
-    /// Those whose write pointer should be reset, as the disk says.
+    /// Those whose write pointer should be reset, according to the disk.
     ResetNeeded,
     /// Those that were not written in order.
     NonSequential,
@@ -68,13 +68,13 @@ pub enum ZoneFilter {
 pub enum ZoneCondition {
     /// It has no write pointer.
     NotWritePointer,
-    /// Nothing is written.
+    /// Nothing has been written.
     Empty,
     /// A write opened it.
     ImplicitOpen,
     /// [`ZoneAction::Open`] opened it.
     ExplicitOpen,
-    /// Written in part, and not open.
+    /// Partly written, and not open.
     Closed,
     /// It can only be read.
     ReadOnly,
@@ -82,7 +82,7 @@ pub enum ZoneCondition {
     Full,
     /// It can be neither read nor written.
     Offline,
-    /// One that is not known here, by the disk's number.
+    /// An unknown one, by the disk's number.
     Other(u8),
 }
 
@@ -91,11 +91,11 @@ pub enum ZoneCondition {
 pub enum ZoneType {
     /// Anywhere.
     Conventional,
-    /// From its begin to its end, and no other way.
+    /// From start to end, and no other way.
     SequentialRequired,
-    /// Best from its begin to its end.
+    /// Preferably from start to end.
     SequentialPreferred,
-    /// One that is not known here, by the disk's number.
+    /// An unknown one, by the disk's number.
     Other(u8),
 }
 
@@ -104,17 +104,17 @@ pub enum ZoneType {
 pub struct ZoneEntry {
     /// Its first sector.
     pub start: u64,
-    /// Sectors from there to the begin of the next.
+    /// Number of sectors up to the start of the next zone.
     pub length: u64,
     /// How many of them can be written.
     pub capacity: u64,
-    /// The sector that is written next; none where nothing can be.
+    /// The sector to be written next; `None` if nothing can be written.
     pub write_pointer: Option<u64>,
     /// How it may be written.
     pub kind: ZoneType,
     /// Its condition.
     pub condition: ZoneCondition,
-    /// The disk says that its write pointer should be reset.
+    /// The disk recommends resetting its write pointer.
     pub reset_needed: bool,
     /// It was not written in order.
     pub non_sequential: bool,
@@ -127,7 +127,7 @@ pub enum ZoneSame {
     Different,
     /// Lengths and types are the same.
     All,
-    /// All but the length of the last.
+    /// All except the length of the last one are the same.
     ButLast,
     /// The lengths are the same, types differ.
     Lengths,
@@ -136,35 +136,35 @@ pub enum ZoneSame {
 /// Zones of a disk, in the order of their sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// How many there are from the start on that the filter lets through, reported or not.
+    /// The number of zones that match the filter from the start on, reported or not.
     pub available: u64,
     /// The last sector of the disk.
     pub last_sector: u64,
     /// Whether they are alike.
     pub same: ZoneSame,
-    /// At most as many as were asked for.
+    /// At most as many as requested.
     pub zones: Vec<ZoneEntry>,
 }
 
-/// Who sees to it that zones are written in order.
+/// Who ensures that zones are written in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneMode {
     /// There are no zones.
     None,
-    /// The disk, but it is told better.
+    /// The disk, but it works better if the writer does.
     HostAware,
     /// The disk alone.
     DriveManaged,
-    /// Whoever writes.
+    /// The writer.
     HostManaged,
 }
 
-/// A number that disks may leave out.
+/// A number that disks may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneLimit {
-    /// The disk has no such thing.
+    /// The disk has no such limit.
     NotSet,
-    /// It has, and does not tell how many.
+    /// The disk has one, but does not report it.
     NotReported,
     /// There is no limit.
     Unlimited,
@@ -172,44 +172,45 @@ pub enum ZoneLimit {
     Count(u64),
 }
 
-/// What a disk says of its zones as a whole.
+/// Properties of all the disk's zones together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneParameters {
-    /// Who sees to the order of writes.
+    /// Who ensures the order of writes.
     pub mode: ZoneMode,
     /// Whether zones can be reported.
     pub reports: bool,
-    /// What can be done to zones.
+    /// The supported actions.
     pub actions: Vec<ZoneAction>,
-    /// Reads may cross zones that must be written in order.
+    /// Reads may cross boundaries of zones that must be written in order.
     pub reads_anywhere: bool,
-    /// Open zones that are best, of those that are best written in order.
+    /// Optimal number of open zones, for zones that are preferably written in order.
     pub optimal_open: ZoneLimit,
-    /// Zones written out of order that are best, of those that are best written in order.
+    /// Optimal number of zones written out of order, for zones that are preferably written in
+    /// order.
     pub optimal_non_sequential: ZoneLimit,
-    /// Most open zones, of those that must be written in order.
+    /// Maximum number of open zones, for zones that must be written in order.
     pub most_open: ZoneLimit,
 }
 
-/// What a command for zones ended with.
+/// The answer to a zone command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneAnswer {
-    /// Of [`Zone::Report`].
+    /// To [`Zone::Report`].
     Report(ZoneReport),
-    /// Of [`Zone::Parameters`].
+    /// To [`Zone::Parameters`].
     Parameters(ZoneParameters),
-    /// Of [`Zone::Manage`].
+    /// To [`Zone::Manage`].
     Done,
 }
 
-/// Zones of a disk: a target's, or those of a test. See
+/// The zones of a disk: a target's, or those of a test. See
 /// [`set_zones`](crate::class::disk::set_zones).
 pub trait Zones: fmt::Debug {
-    /// Does a command, in sectors of the disk. At most as many zones are reported as the command
-    /// says.
+    /// Performs a command, in sectors of the disk. At most as many zones are reported as the
+    /// command allows.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's.
     fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error>;
 }
 
@@ -231,7 +232,7 @@ impl Zone {
         }
     }
 
-    /// The same within the bounds of one answer.
+    /// The same command, limited to what one answer can hold.
     pub(crate) fn bounded(self) -> Self {
         match self {
             Self::Report { start, filter, most } => {
@@ -241,14 +242,15 @@ impl Zone {
         }
     }
 
-    /// Whether `answer` is one to this: whoever asks on behind the last zone gets to an end.
+    /// Whether `answer` is valid for this command: continuing after the last zone must come to an
+    /// end.
     pub(crate) fn is_answered_by(&self, answer: &ZoneAnswer) -> bool {
         match (self, answer) {
             (&Self::Report { start, most, .. }, ZoneAnswer::Report(report)) => {
                 let mut at = start;
                 let is_behind = |zone: &ZoneEntry| {
                     let end = zone.start.checked_add(zone.length);
-                    // Only the first may begin in front of where the report does.
+                    // Only the first zone may begin before the start of the report.
                     let follows = zone.start >= at || at == start;
                     end.filter(|&end| end > at && follows).is_some_and(|end| {
                         at = end;

@@ -1,9 +1,9 @@
-//! Faults from one seed: what goes wrong, when, and a log of it.
+//! Faults from one seed: what goes wrong and when, and a log of it.
 //!
-//! A [`Plan`] says for each [`Kind`] when it happens: with a probability per opportunity, at the
-//! n-th opportunity, or (medium errors) on given blocks. An [`Injector`] takes the decisions. Each
-//! kind has its own random stream, so switching one kind on does not move the others, and equal
-//! plan, seed and command sequence give equal faults.
+//! A [`Plan`] defines when each [`Kind`] happens: with a probability per opportunity, at the n-th
+//! opportunity, or (medium errors) on given blocks. An [`Injector`] makes the decisions. Each kind
+//! has its own random stream, so that enabling one kind does not change the others, and equal plan,
+//! seed and command sequence give equal faults.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ use flysch_api::machine::Instant;
 
 use crate::random::Random;
 
-/// Entries the log keeps; older ones are dropped, the counters are not.
+/// Maximum number of log entries; older ones are dropped, but stay counted.
 pub const LOG_MAX: usize = 4096;
 
 /// What can go wrong.
@@ -38,31 +38,32 @@ pub enum Kind {
     Fatal,
     /// The link is lost.
     LinkLoss,
-    /// Power goes away and comes back.
+    /// Power is lost and comes back.
     PowerLoss,
-    /// A command is carried out but its slot is never given back.
+    /// A command is carried out but its slot is never released.
     StuckDoorbell,
     /// A command completes very late.
     Late,
-    /// Everything in the device is swallowed at once, of all units; task management answers.
+    /// Every command in the device, of all units, is swallowed at once; task management still
+    /// answers.
     Stall,
-    /// HCE shows one, falls back to zero, and comes up for good only then.
+    /// HCE reads one, falls back to zero, and only then comes up for good.
     EnableGlitch,
     /// The line is reset: the link falls back to its lowest speed.
     LineReset,
-    /// A read moves half its data and says so by the residual count alone, without a flag.
+    /// A read moves half its data and reports this only in the residual count, without a flag.
     ShortRead,
-    /// The link does not come back from the hibernation it went into by itself.
+    /// The link does not return from the hibernation that it entered by itself.
     AutoHibern8,
-    /// Power goes away and comes back late.
+    /// Power is lost and comes back late.
     PowerLate,
-    /// Power goes away for good.
+    /// Power is lost for good.
     PowerGone,
-    /// A command is carried out and answered with a status that is not true.
+    /// A command is carried out and answered with a false status.
     BadStatus,
-    /// A completion queue entry with a command id or a phase that is wrong.
+    /// A completion queue entry with a wrong command id or phase.
     BadCompletion,
-    /// Asynchronous events, one after the other, as fast as the host takes them.
+    /// Asynchronous events, one after the other, as fast as the host accepts them.
     EventStorm,
     /// CSTS.RDY does not follow CC.EN; only a reset of the subsystem helps.
     ReadyStuck,
@@ -70,31 +71,31 @@ pub enum Kind {
     Unplugged,
     /// An interface error that stops the command list: IFS.
     Interface,
-    /// An error on the bus of the host that stops the command list: HBDS.
+    /// An error on the host bus that stops the command list: HBDS.
     HostBus,
-    /// The device is pulled off its link, and put back a while later.
+    /// The device is detached from its link, and attached again a while later.
     Detached,
     /// The queued error log cannot be read.
     NoLog,
     /// The command list does not stop; only a reset of the HBA helps.
     ListStuck,
-    /// COMRESET is answered by nobody, this once.
+    /// COMRESET gets no answer, once.
     Deaf,
-    /// A bad CRC on the bus, of a response or of data.
+    /// A CRC error on the bus, in a response or in data.
     BusCrc,
-    /// The sampling point is lost: nothing comes across until the bus is tuned again.
+    /// The sampling point is lost: all transfers fail until the bus is tuned again.
     TuningLoss,
-    /// SWITCH_ERROR: the card does not change what it was told to change.
+    /// SWITCH_ERROR: the card does not make the requested change.
     SwitchError,
-    /// The card stays busy until it is interrupted or reset; a SATA device, from a reset to the
-    /// next.
+    /// The card stays busy until it is interrupted or reset; a SATA device stays busy from one
+    /// reset to the next.
     BusyStuck,
-    /// The queueing engine reports a task that went wrong.
+    /// The queueing engine reports a task error.
     TaskError,
 }
 
 impl Kind {
-    /// Every kind, in the order of [`Plan`]'s text form.
+    /// Every kind, in the order of the text form of [`Plan`].
     pub const ALL: [Self; 34] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -132,11 +133,11 @@ impl Kind {
         Self::TaskError,
     ];
 
-    /// Those that cut the power.
+    /// The kinds that cut the power.
     pub const POWER: [Self; 5] =
         [Self::PowerLoss, Self::PowerLate, Self::PowerGone, Self::Unplugged, Self::Detached];
 
-    /// Those of a UFS device and its host controller.
+    /// The kinds for a UFS device and its host controller.
     pub const UFS: [Self; 18] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -158,7 +159,7 @@ impl Kind {
         Self::PowerGone,
     ];
 
-    /// Those of an NVMe controller.
+    /// The kinds for an NVMe controller.
     pub const NVME: [Self; 14] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -176,7 +177,7 @@ impl Kind {
         Self::Unplugged,
     ];
 
-    /// Those of a SATA host bus adapter and its devices.
+    /// The kinds for a SATA host bus adapter and its devices.
     pub const AHCI: [Self; 17] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -197,7 +198,7 @@ impl Kind {
         Self::BusyStuck,
     ];
 
-    /// Those of an eMMC device and its host controller.
+    /// The kinds for an eMMC device and its host controller.
     pub const EMMC: [Self; 15] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -216,7 +217,7 @@ impl Kind {
         Self::TaskError,
     ];
 
-    /// Those of an SD card and its host controller: there is no queue, and no EXT_CSD.
+    /// The kinds for an SD card and its host controller: there is no queue and no EXT_CSD.
     pub const SD: [Self; 11] = [
         Self::Timeout,
         Self::LostInterrupt,
@@ -231,7 +232,7 @@ impl Kind {
         Self::BusyStuck,
     ];
 
-    /// Name in a plan's text form.
+    /// Its name in the text form of a plan.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -285,7 +286,7 @@ impl fmt::Display for Kind {
 /// When a kind of fault happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Trigger {
-    /// Not at all.
+    /// Never.
     #[default]
     Never,
     /// At each opportunity with this probability, 0 to 1.
@@ -296,7 +297,7 @@ pub enum Trigger {
     Every(u64),
 }
 
-/// What is to go wrong.
+/// The faults to inject.
 ///
 /// Text form: `kind:when` separated by commas, where *when* is a probability (`0.001`, `1e-4`),
 /// `nN` for the N-th opportunity, `eN` for every N-th, and for `medium` also `lbaA` or `lbaA-B` for
@@ -319,7 +320,7 @@ impl Plan {
         Self { triggers: [Trigger::Never; Kind::ALL.len()], bad_blocks: Vec::new() }
     }
 
-    /// The same plan with another trigger for one kind.
+    /// The same plan with a different trigger for one kind.
     #[must_use]
     pub fn with(mut self, kind: Kind, trigger: Trigger) -> Self {
         self.triggers[kind.index()] = trigger;
@@ -338,18 +339,18 @@ impl Plan {
         self.triggers[kind.index()]
     }
 
-    /// Whether power can go away.
+    /// Whether the plan can cut the power.
     pub fn cuts_power(&self) -> bool {
         Kind::POWER.into_iter().any(|kind| self.trigger(kind) != Trigger::Never)
     }
 
-    /// Whether nothing goes wrong.
+    /// Whether the plan contains no faults.
     pub fn is_empty(&self) -> bool {
         self.bad_blocks.is_empty() && self.triggers.iter().all(|t| *t == Trigger::Never)
     }
 }
 
-/// A plan that cannot be read: the part that is wrong and what it should be.
+/// A plan that cannot be parsed: the part that is wrong, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
     part: String,
@@ -375,10 +376,10 @@ impl FromStr for Plan {
 }
 
 impl Plan {
-    /// The plan of this text for a device that knows these kinds.
+    /// Parses a plan for a device that supports these kinds.
     ///
     /// # Errors
-    /// The first part that makes no sense.
+    /// The first part that is invalid.
     pub fn parse(text: &str, kinds: &'static [Kind]) -> Result<Self, PlanError> {
         let mut plan = Self::none();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -422,20 +423,20 @@ fn parse_trigger(text: &str) -> Option<Trigger> {
     (0.0..=1.0).contains(&probability).then_some(Trigger::Probability(probability))
 }
 
-/// One fault that was injected.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// When.
+    /// When it happened.
     pub at: Instant,
     /// Which opportunity of its kind, counted from 1.
     pub opportunity: u64,
-    /// The task tag it hit, or what else the model wants to say.
+    /// The task tag that it hit, or another detail given by the model.
     pub detail: u32,
 }
 
-/// Takes the decisions of a plan.
+/// Makes the decisions of a plan.
 #[derive(Debug)]
 pub struct Injector {
     plan: Plan,
@@ -447,7 +448,7 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Decisions for `plan` from `seed`.
+    /// An injector for `plan` with `seed`.
     pub fn new(plan: Plan, seed: u64) -> Self {
         let stream = |kind: Kind| Random::new(seed ^ ((kind as u64 + 1) << 56));
         Self {
@@ -460,21 +461,21 @@ impl Injector {
         }
     }
 
-    /// From now on `plan` says what goes wrong: its opportunities are counted from now. Counters
-    /// and log go on, and so do the random streams.
+    /// Replaces the plan; opportunities are counted from now on. Counters, log and random streams
+    /// continue.
     pub fn arm(&mut self, plan: Plan) {
         self.active = !plan.is_empty();
         self.plan = plan;
         self.seen = [0; Kind::ALL.len()];
     }
 
-    /// Whether anything can go wrong: one branch for the caller's fast path.
+    /// Whether any fault is possible: one branch in the caller's fast path.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active
     }
 
-    /// An opportunity for `kind`: whether it happens now.
+    /// An opportunity for `kind`: returns whether the fault happens now.
     pub fn fires(&mut self, kind: Kind, at: Instant, detail: u32) -> bool {
         let index = kind.index();
         self.seen[index] += 1;
@@ -490,7 +491,7 @@ impl Injector {
         hit
     }
 
-    /// The first of `blocks` that cannot be read or written, if the plan has one there.
+    /// The first of `blocks` that cannot be read or written, if the plan contains one.
     pub fn bad_block(&mut self, blocks: Range<u64>, at: Instant, detail: u32) -> Option<u64> {
         let hits = self.plan.bad_blocks.iter().filter_map(|bad| {
             let first = bad.start.max(blocks.start);
@@ -501,22 +502,22 @@ impl Injector {
         Some(first)
     }
 
-    /// A random number below `bound` from the stream of `kind`: how exactly it goes wrong.
+    /// A random number below `bound` from the stream of `kind`, for the details of a fault.
     pub fn choose(&mut self, kind: Kind, bound: u64) -> u64 {
         self.random[kind.index()].below(bound)
     }
 
-    /// How often power was cut.
+    /// How often power has been cut.
     pub fn power_cuts(&self) -> u64 {
         Kind::POWER.into_iter().map(|kind| self.count(kind)).sum()
     }
 
-    /// How often `kind` was injected.
+    /// How often `kind` has been injected.
     pub fn count(&self, kind: Kind) -> u64 {
         self.injected[kind.index()]
     }
 
-    /// How many faults were injected in all.
+    /// Total number of injected faults.
     pub fn total(&self) -> u64 {
         self.injected.iter().sum()
     }

@@ -4,10 +4,10 @@
 //! model to the next. Nothing runs in between, so a run with the virtual clock is deterministic
 //! to the nanosecond.
 //!
-//! The hybrid clock counts what the software between two accesses took, by ticks. What the model
-//! itself computes is no software of the host and is left out; so is an interval longer than
+//! The hybrid clock measures, in ticks, the time that software takes between two accesses. The
+//! model's own computations are not host software and are left out; so is an interval longer than
 //! `timeline::PREEMPTED_NANOS`: no path of a stack takes that long between two accesses, so the
-//! operating system ran something else meanwhile.
+//! operating system must have run something else meanwhile.
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
@@ -22,45 +22,45 @@ mod timeline;
 use timeline::Timed;
 pub use timeline::Timeline;
 
-/// Where modelled machines take messages, which raise the vector whose number is written there.
+/// The address to which modelled machines write messages; the value written is the vector to raise.
 pub const MESSAGES: u64 = 0xFEE0_0000;
 
-/// What a model raises besides the line; by default nothing.
+/// What a model raises in addition to the line; by default nothing.
 pub trait Messages {
-    /// Interrupt vectors it can raise, at most 64; with more than one it writes messages.
+    /// Number of interrupt vectors it can raise, at most 64; with more than one it writes messages.
     fn vectors(&self) -> u16 {
         1
     }
-    /// The vectors raised by messages to [`MESSAGES`] since the last call, a bit each.
+    /// The vectors raised by messages to [`MESSAGES`] since the last call, one bit each.
     fn take_messages(&mut self) -> u64 {
         0
     }
 }
 
-/// A device model as a machine sees it. `now` never goes back.
+/// A device model as a machine sees it. `now` never goes backwards.
 pub trait Model: Messages {
     /// Reads the register at `offset` at `now`.
     fn read32(&mut self, offset: u32, now: Instant) -> u32;
     /// Writes the register at `offset` at `now`.
     fn write32(&mut self, offset: u32, value: u32, now: Instant);
-    /// Lets everything happen that is due until `now`.
+    /// Lets everything happen that is due by `now`.
     fn advance(&mut self, now: Instant);
-    /// When the next thing happens by itself.
+    /// When the model next does something by itself.
     fn next_event(&self) -> Option<Instant>;
     /// The interrupt line.
     fn interrupt(&self) -> bool;
-    /// Completions posted so far that raised no interrupt because the host has masked it and
+    /// Number of completions posted so far without an interrupt, because the host has masked it and
     /// polls.
     fn silent_completions(&self) -> u64;
     /// As [`Registers::device_done`].
     fn device_done(&self, queue: u16, slot: u16) -> Option<Instant>;
 }
 
-/// A model of a controller that has registers of other widths, too: one access each.
+/// A model of a controller that also has registers of other widths, with one access each.
 pub trait MixedModel: Model {
-    /// Reads `width` bytes, 1, 2 or 8, at `offset`, a multiple of it.
+    /// Reads `width` bytes, 1, 2 or 8, at `offset`, which is a multiple of it.
     fn read_mixed(&mut self, offset: u32, width: u8, now: Instant) -> u64;
-    /// Writes `width` bytes, 1, 2 or 8, at `offset`, a multiple of it.
+    /// Writes `width` bytes, 1, 2 or 8, at `offset`, which is a multiple of it.
     fn write_mixed(&mut self, offset: u32, width: u8, value: u64, now: Instant);
 }
 
@@ -79,7 +79,7 @@ pub enum Mode {
 /// A model with its memory and its clock. Clones are handles to the same machine.
 pub struct Inline<M> {
     shared: Rc<Shared<M>>,
-    /// The vectors this handle waits for, a bit each.
+    /// The vectors that this handle waits for, one bit each.
     vectors: u64,
 }
 
@@ -96,16 +96,16 @@ struct Shared<M> {
     polled: Cell<Polled>,
 }
 
-/// What a host spent on polling: waits in which it had masked its interrupts and a completion came.
+/// Time that a host spent polling: waits with masked interrupts during which a completion came.
 ///
 /// The machine wakes such a host all the same, as if it had looked at the right moment; on hardware
-/// nothing does, and a processor that wants to see the completion looks again and again all that
-/// time. A host that arms its interrupts before it waits has none of it.
+/// nothing does, and a processor that wants to see the completion must keep looking all that time.
+/// A host that enables its interrupts before it waits spends none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// Such waits.
+    /// Number of such waits.
     pub waits: u64,
-    /// Their time together, nanoseconds of the machine's clock.
+    /// Their total time, nanoseconds of the machine's clock.
     pub nanos: u64,
 }
 
@@ -127,7 +127,7 @@ impl<M: Model> Inline<M> {
         Self::of(model, memory, identity, Timeline::new(mode))
     }
 
-    /// A machine that has its time in common with all others on `timeline`.
+    /// A machine that shares its time with all others on `timeline`.
     pub fn on(model: M, memory: DmaRegion, identity: Identity, timeline: &Rc<Timeline>) -> Self
     where
         M: 'static,
@@ -149,19 +149,19 @@ impl<M: Model> Inline<M> {
         Self { shared: Rc::new(shared), vectors: u64::MAX }
     }
 
-    /// What the host spent on polling so far.
+    /// Time that the host has spent polling so far.
     pub fn polled(&self) -> Polled {
         self.shared.polled.get()
     }
 
-    /// Looks at the model or changes it from outside: statistics, power cuts.
+    /// Examines the model or changes it from outside: statistics, power cuts.
     pub fn with_model<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
         look(&mut self.shared.model.borrow_mut())
     }
 }
 
 impl<M: Model> Shared<M> {
-    /// Lets the model do something at the present. Its own work takes no time.
+    /// Lets the model do something at the present time. Its own work takes no time.
     #[inline]
     fn enter<R>(&self, work: impl FnOnce(&mut M, Instant) -> R) -> R {
         let now = self.timeline.present();
@@ -170,7 +170,7 @@ impl<M: Model> Shared<M> {
         result
     }
 
-    /// Whether one of `vectors` is up. What a message raised is taken.
+    /// Whether one of `vectors` is active. Vectors raised by messages are consumed.
     fn take_interrupt(&self, model: &mut M, vectors: u64) -> bool {
         let raised = self.raised.get() | model.take_messages();
         self.raised.set(raised & !vectors);
@@ -226,8 +226,8 @@ impl<M: Model> Clock for Inline<M> {
     }
 
     /// Moves time to the next interrupt or to `until`. A host that has masked its interrupts and
-    /// polls is also woken, with [`Wake::Deadline`], by every completion; what that would cost on
-    /// hardware, [`Inline::polled`] tells.
+    /// polls is also woken by every completion, with [`Wake::Deadline`]; [`Inline::polled`] tells
+    /// what that would cost on hardware.
     fn wait(&self, until: Option<Instant>) -> Wake {
         let time = &self.shared.timeline;
         self.shared.enter(|model, now| {

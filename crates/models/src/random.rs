@@ -1,3 +1,3 @@
-//! The only source of chance in the models.
+//! The only source of randomness in the models.
 
 pub use flysch_random::Xoshiro256 as Random;

@@ -1,5 +1,5 @@
 //! A SCSI enclosure (SES-3): slots with lights, fans, a thermometer, a power supply. It is a target
-//! behind a port of its own: what a SAS controller would show of one.
+//! behind its own port, as a SAS controller would present it.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -19,23 +19,23 @@ use flysch_wire::scsi::ses::{
 };
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Text};
 
-/// Most slots: those and the rest fit one byte of element numbers.
+/// Maximum number of slots: with the other elements they fit one byte of element numbers.
 pub const SLOTS_MAX: u8 = 200;
-/// How long a command takes, nanoseconds: a microcontroller at a slow bus.
+/// How long a command takes, nanoseconds: a microcontroller on a slow bus.
 const WORK_NANOS: u64 = 200_000;
-/// Fans it has.
+/// Number of fans.
 const FANS: u8 = 2;
 
-/// What an enclosure is made of.
+/// The configuration of an enclosure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What is in each slot: the SAS address of a device. At most [`SLOTS_MAX`].
+    /// The SAS address of the device in each slot. At most [`SLOTS_MAX`] slots.
     pub slots: Vec<Option<u64>>,
     /// ENCLOSURE LOGICAL IDENTIFIER.
     pub identifier: u64,
 }
 
-/// A slot's state besides what is in it.
+/// A slot's state besides its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lights {
     locate: bool,
@@ -47,7 +47,7 @@ struct Lights {
 pub struct Enclosure {
     config: Config,
     lights: Vec<Lights>,
-    /// Broken elements: what status they tell.
+    /// The status that broken elements report.
     broken_fan: Option<StatusCode>,
     generation: u32,
 }
@@ -59,14 +59,14 @@ const BAD_FIELD: Refusal = (SenseKey::IllegalRequest, AdditionalSense::InvalidFi
 const BAD_LIST: Refusal = (SenseKey::IllegalRequest, AdditionalSense::InvalidFieldInParameterList);
 
 impl Enclosure {
-    /// Switched on; slots beyond [`SLOTS_MAX`] are left out.
+    /// An enclosure that was just switched on; slots beyond [`SLOTS_MAX`] are left out.
     pub fn new(mut config: Config) -> Self {
         config.slots.truncate(SLOTS_MAX.into());
         let lights = vec![Lights::default(); config.slots.len()];
         Self { config, lights, broken_fan: None, generation: 0 }
     }
 
-    /// Something is put into a slot, or taken out.
+    /// Inserts a device into a slot, or removes it.
     pub fn plug(&mut self, slot: usize, device: Option<u64>) {
         if let Some(place) = self.config.slots.get_mut(slot) {
             *place = device;
@@ -74,7 +74,7 @@ impl Enclosure {
         }
     }
 
-    /// The first fan tells this status from now on; none is that it is well.
+    /// Sets the status that the first fan reports from now on; `None` means that it works.
     pub fn break_fan(&mut self, status: Option<StatusCode>) {
         self.broken_fan = status;
     }
@@ -94,7 +94,7 @@ impl Enclosure {
         ]
     }
 
-    /// Carries out a command: what comes back.
+    /// Carries out a command; returns the data.
     fn carry_out(&mut self, cdb: &[u8; 16], data: &[u8]) -> Result<Vec<u8>, Refusal> {
         let length = usize::from(u16::from_be_bytes([cdb[3], cdb[4]]));
         let mut answer = match cdb[0] {
@@ -179,7 +179,7 @@ impl Enclosure {
         bytes.extend([0; 4]);
         for fan in 0..FANS {
             let broken = self.broken_fan.filter(|_| fan == 0);
-            // In tens of revolutions a minute.
+            // In units of ten revolutions per minute.
             let speed: u16 = if broken.is_some() { 0 } else { 450 };
             let [high, low] = speed.to_be_bytes();
             bytes.extend([broken.map_or(OK, StatusCode::into_bits), high, low, 0x33]);
@@ -226,7 +226,7 @@ impl Enclosure {
 
     /// SEND DIAGNOSTIC: the control page sets lights.
     fn control(&mut self, cdb: &[u8; 16], data: &[u8]) -> Result<Vec<u8>, Refusal> {
-        // PF, and none of the self-tests.
+        // PF, and no self-test.
         if cdb[1] != 0x10 {
             return Err(BAD_FIELD);
         }
@@ -244,21 +244,21 @@ impl Enclosure {
     }
 }
 
-/// A port with an enclosure behind it, unit 0, one command after another.
+/// A port with an enclosure behind it as unit 0; it takes one command after another.
 #[derive(Debug)]
 pub struct EnclosurePort {
     /// The enclosure.
     pub enclosure: Enclosure,
     memory: DmaRegion,
     limits: Limits,
-    /// Commands in hand, how they end and when.
+    /// Commands in progress, how they end and when.
     in_hand: VecDeque<(Command<Scsi>, Failure<Scsi>, Ended, Instant)>,
     busy_until: Instant,
     failure: Failure<Scsi>,
 }
 
 impl EnclosurePort {
-    /// Commands' data lies in `memory`.
+    /// The data of commands is in `memory`.
     pub fn new(enclosure: Enclosure, memory: DmaRegion) -> Self {
         let transfer_max = memory.len().min(1 << 20) as u32;
         let segments = SegmentLimits::NONE;
@@ -272,7 +272,7 @@ impl EnclosurePort {
         }
     }
 
-    /// Carries a command out; how it ends.
+    /// Carries out a command; returns how it ends.
     fn carry_out(&mut self, command: &Command<Scsi>) -> (Failure<Scsi>, Ended) {
         if command.unit != 0 {
             return (Failure::default(), Ended::NoUnit);

@@ -1,18 +1,18 @@
 //! The software of a published host: what it adds to each request on a modelled device.
 //!
-//! A profile is a device. The figures a device was published with also hold the processor and the
+//! A profile is a device. The figures published for a device also include the processor and the
 //! operating system in front of it; with a [`Software`] in its configuration the model spends that
-//! time, too, on one processor between the host's registers and the device: every request waits
-//! for its turn on it twice, on its way down and on its way up. A processor that found nothing to
-//! do sleeps, the deeper the longer, and an interrupt has to wake it first.
+//! time too, on one processor between the host's registers and the device: every request waits for
+//! its turn on it twice, on its way down and on its way up. A processor with nothing to do sleeps,
+//! the more deeply the longer, and an interrupt must wake it first.
 //!
 //! The values are fitted to half of the published cells; `docs/bench.md` has the errors of both
-//! halves. Only the sum of the two parts of a [`Cost`] follows from them, hardly how it divides.
+//! halves. They determine only the sum of the two parts of a [`Cost`], hardly how it divides.
 //!
-//! This is how the published tables are reproduced, and how the device is told from the software:
-//! without a `Software` the model takes the device's time and nothing else.
+//! This is how the published tables are reproduced, and how the device is separated from the
+//! software: without a `Software` the model takes the time of the device alone.
 
-/// Processor time of one request, nanoseconds.
+/// Processor time per request, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// On its way to the controller.
@@ -21,7 +21,7 @@ pub struct Cost {
     pub complete_ns: u64,
 }
 
-/// What a request is to the software of a host.
+/// The kind of a request, for the host's software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Takes data from the device, or moves none.
@@ -30,14 +30,14 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// What the software of a host costs. Times are nanoseconds.
+/// The cost of a host's software. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
     /// Name in targets: `software=NAME`.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub description: &'static str,
-    /// A read, or what moves no data.
+    /// A read, or a request without data.
     pub read: Cost,
     /// A write.
     pub write: Cost,
@@ -45,15 +45,15 @@ pub struct Software {
     pub sleep: Sleep,
 }
 
-/// The idle states of a processor: the envelope of its ladder, which gives a deeper state to a
-/// longer sleep.
+/// The idle states of a processor: the envelope of its states, in which a longer sleep is a deeper
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// Shorter pauses are waited out awake.
+    /// Shorter pauses are spent awake.
     pub after_ns: u64,
-    /// Least time to wake up.
+    /// Minimum time to wake up.
     pub exit_ns: u64,
-    /// What waking up takes longer for each millisecond slept, microseconds.
+    /// Additional time to wake up for each millisecond slept, microseconds.
     pub exit_permille: u64,
 }
 
@@ -92,7 +92,7 @@ impl Software {
     /// Every published host.
     pub const ALL: [&'static Self; 2] = [&FREEBSD, &LINUX];
 
-    /// What a request of this kind costs.
+    /// The cost of a request of this kind.
     fn cost(&self, kind: Kind) -> Cost {
         match kind {
             Kind::Read => self.read,
@@ -100,7 +100,7 @@ impl Software {
         }
     }
 
-    /// The software of this name.
+    /// The software with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         Self::ALL.into_iter().find(|software| software.name == name)
     }
@@ -110,7 +110,7 @@ impl Software {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
     software: Software,
-    /// When it has nothing to do.
+    /// When it is idle next.
     free: u64,
 }
 
@@ -119,13 +119,13 @@ impl Processor {
         Self { software, free: 0 }
     }
 
-    /// A request is made at `now`: when it is at the controller.
+    /// A request is made at `now`: returns when it is at the controller.
     pub(crate) fn submit(&mut self, kind: Kind, now: u64) -> u64 {
         self.free = self.free.max(now) + self.software.cost(kind).submit_ns;
         self.free
     }
 
-    /// The device is done with a request at `now`: when the caller has it.
+    /// The device finishes a request at `now`: returns when the caller has it.
     pub(crate) fn complete(&mut self, kind: Kind, now: u64) -> u64 {
         let exit = self.software.sleep.exit(now.saturating_sub(self.free));
         self.free = self.free.max(now) + exit + self.software.cost(kind).complete_ns;

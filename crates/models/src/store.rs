@@ -1,4 +1,4 @@
-//! Where a modelled device keeps its data: memory that is sparse, or a sparse file.
+//! Where a modelled device stores its data: sparse memory, or a sparse file.
 
 use core::fmt;
 
@@ -12,10 +12,10 @@ mod memory;
 pub use file::FileStore;
 pub use memory::MemoryStore;
 
-/// Longest store, bytes: the table of chunks stays below 128 MiB.
+/// Maximum length of a store, bytes: the table of chunks stays below 128 MiB.
 pub const LENGTH_MAX: u64 = 16 << 40;
 
-/// What a store could not do.
+/// Why a store failed.
 #[derive(Debug)]
 pub enum StoreError {
     /// The bytes are not in the store: a mistake of the model.
@@ -25,9 +25,9 @@ pub enum StoreError {
     File {
         /// The file.
         path: std::path::PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: std::io::Error,
     },
     /// The file is shorter than the device.
@@ -35,9 +35,9 @@ pub enum StoreError {
     TooSmall {
         /// The file.
         path: std::path::PathBuf,
-        /// Bytes it has.
+        /// Its size in bytes.
         has: u64,
-        /// Bytes the device needs.
+        /// The size that the device needs, bytes.
         needs: u64,
     },
     /// Another process uses the file.
@@ -75,8 +75,8 @@ impl fmt::Display for StoreError {
 }
 
 impl StoreError {
-    /// Whether the file system below has no room for what was written, or does not let the owner
-    /// have it.
+    /// Whether the file system below has no room for what was written, or denies it to the owner of
+    /// the file.
     pub fn is_full(&self) -> bool {
         #[cfg(feature = "std")]
         if let Self::File { cause, .. } = self {
@@ -87,13 +87,13 @@ impl StoreError {
     }
 }
 
-/// A file whose file system had no room for what a device was told to keep.
+/// A file whose file system had no room for data of a device.
 #[cfg(feature = "std")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullFile {
     /// The file.
     pub path: std::path::PathBuf,
-    /// Accesses that failed because of it.
+    /// Number of accesses that failed because of it.
     pub times: u64,
 }
 
@@ -118,8 +118,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// Why the machine below could not do what was asked, in words: the first time it could not.
-    /// The device tells its host an error of its medium; this is what was behind it.
+    /// Why the machine below could not do what was requested, in words, for the first failure. The
+    /// device reports a medium error to its host; this is the reason for it.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Self::Memory(_) => None,
@@ -140,7 +140,7 @@ impl Store {
         }
     }
 
-    /// A store in memory; takes memory only for what is written.
+    /// A store in memory; uses memory only for what is written.
     pub fn memory(len: u64) -> Self {
         Self::Memory(MemoryStore::new(len))
     }
@@ -148,7 +148,7 @@ impl Store {
     /// Copies `len` bytes at `offset` to `to` in `memory`.
     ///
     /// # Errors
-    /// The file's; [`StoreError::OutOfRange`].
+    /// The file's, or [`StoreError::OutOfRange`].
     #[inline]
     pub fn read(
         &mut self,
@@ -167,7 +167,7 @@ impl Store {
     /// Copies `len` bytes at `from` in `memory` to `offset`.
     ///
     /// # Errors
-    /// The file's; [`StoreError::OutOfRange`].
+    /// The file's, or [`StoreError::OutOfRange`].
     #[inline]
     pub fn write(
         &mut self,
@@ -207,7 +207,7 @@ impl Store {
         }
     }
 
-    /// Makes `len` bytes at `offset` read as zero and gives their space back where possible.
+    /// Makes `len` bytes at `offset` read as zero and frees their space if possible.
     ///
     /// # Errors
     /// As for [`write`](Self::write).
@@ -219,7 +219,7 @@ impl Store {
         }
     }
 
-    /// Writes `pattern` over and over: `len` bytes, all there are. Memory takes none for it.
+    /// Fills all `len` bytes of the store with `pattern`, repeated. In memory this takes no space.
     ///
     /// # Errors
     /// As for [`write`](Self::write).
@@ -244,7 +244,7 @@ impl Store {
         Ok(())
     }
 
-    /// Brings everything written to stable storage.
+    /// Makes everything written so far durable.
     ///
     /// # Errors
     /// The file's.

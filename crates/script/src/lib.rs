@@ -136,10 +136,12 @@ impl<A: Clone, W> Script<A, W> {
     }
 }
 
-/// Runs procedures: an owner of everything they work on, including their [`Script`].
+/// Runs procedures: the channel through which they act, with their [`Script`].
 ///
-/// Every owner builds its own primitives from these: a register written once, a command sent and
-/// waited for.
+/// Every driver builds its own primitives from these: a register written once, a command sent and
+/// waited for. What procedures find out and decide does not belong in here. It is the state of
+/// objects of their own, whose methods are lent the channel: `effect` and its like hand the channel
+/// back, so a closure changes the object's fields at the right moment, and once.
 pub trait Player {
     /// A recorded answer; one kind is a number.
     type Answer: Clone + From<u64> + TryInto<u64>;

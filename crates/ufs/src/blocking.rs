@@ -14,10 +14,11 @@ use flysch_wire::ufs::query::{
 };
 
 impl<M: Machine> Host<M> {
-    /// Does one operation and waits for its end.
+    /// Carries out one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither host nor clock knows what could end it.
+    /// Why it failed; [`Error::Gone`] if neither the host nor the clock has an event that could end
+    /// it.
     pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
         self.finish_present(clock);
         self.begin(operation)?;
@@ -34,7 +35,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Waits for the end of whatever the host does of its own accord.
+    /// Waits until the host has finished what it does of its own accord.
     fn finish_present(&mut self, clock: &impl Clock) {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
@@ -44,15 +45,15 @@ impl<M: Machine> Host<M> {
     /// Brings controller and device up.
     ///
     /// # Errors
-    /// Which step failed, and why.
+    /// The step that failed, and why.
     pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
 
-    /// Sends a query. Flags come back as 0 or 1.
+    /// Sends a query. Flags are returned as 0 or 1.
     ///
     /// # Errors
-    /// Why it was not sent, or what the device said.
+    /// Why it was not sent, or what the device answered.
     pub fn query(&mut self, clock: &impl Clock, query: Query) -> Result<Output, Error> {
         self.run(clock, Operation::Query(query))
     }
@@ -136,7 +137,8 @@ impl<M: Machine> Host<M> {
     /// Puts a key into a slot of the controller's crypto engine.
     ///
     /// # Errors
-    /// No engine, no such slot, a key it cannot take, or commands that do not end.
+    /// No engine, no such slot, a key that the engine does not support, or commands that do not
+    /// end.
     pub fn program_key(
         &mut self,
         clock: &impl Clock,
@@ -157,7 +159,7 @@ impl<M: Machine> Host<M> {
     /// Changes gear, lanes and rate to the highest within `limits`.
     ///
     /// # Errors
-    /// If no high-speed gear came up; the link then runs as before.
+    /// If no high-speed gear came up; then the link runs as before.
     pub fn set_link(&mut self, clock: &impl Clock, limits: LinkLimits) -> Result<(), Error> {
         self.run(clock, Operation::Link(limits)).map(|_| ())
     }
@@ -165,7 +167,7 @@ impl<M: Machine> Host<M> {
     /// Changes the device's own power mode.
     ///
     /// # Errors
-    /// What the device said.
+    /// What the device answered.
     pub fn set_power(&mut self, clock: &impl Clock, power: DevicePower) -> Result<(), Error> {
         self.run(clock, Operation::Power(power)).map(|_| ())
     }
@@ -173,22 +175,22 @@ impl<M: Machine> Host<M> {
     /// Writes the caches, powers the device down and switches the controller off.
     ///
     /// # Errors
-    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; everything goes on
-    /// then.
+    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; then everything
+    /// continues.
     pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
-    /// Puts the link into hibernation or takes it out. A command or an operation that needs the
-    /// link wakes it.
+    /// Puts the link into hibernation, or wakes it. A command or an operation that needs the link
+    /// wakes it too.
     ///
     /// # Errors
-    /// If the link did not follow; it is then reset.
+    /// If the link did not follow; it is reset then.
     pub fn hibernate(&mut self, clock: &impl Clock, enter: bool) -> Result<(), Error> {
         self.run(clock, Operation::Hibernate(enter)).map(|_| ())
     }
 
-    /// How WriteBooster stands.
+    /// Reads the state of WriteBooster.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if there is none.
@@ -199,10 +201,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Has the device resize the WriteBooster buffer and waits for the end, however it is.
+    /// Has the device resize the WriteBooster buffer and waits for the end, successful or not.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the buffer cannot be resized; else what the device said.
+    /// [`Error::Unsupported`] if the buffer cannot be resized; otherwise what the device answered.
     pub fn resize_write_booster(
         &mut self,
         clock: &impl Clock,
@@ -222,10 +224,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// What the device says of its RPMB unit.
+    /// Reads the description of the RPMB unit.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there is none, or the controller cannot speak to it.
+    /// [`Error::Unsupported`] if there is none, or the controller cannot communicate with it.
     pub fn rpmb_unit(&mut self, clock: &impl Clock) -> Result<RpmbUnit, Error> {
         match self.run(clock, Operation::RpmbUnit)? {
             Output::RpmbUnit(unit) => Ok(unit),
@@ -233,11 +235,12 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Sends one message to replay protected memory and proves its answer.
+    /// Sends one message to replay protected memory and verifies its answer.
     ///
     /// # Errors
-    /// [`Error::Rpmb`] with what the device refused or why its answer is not believed; else what
-    /// went wrong on the way, after which the write counter says whether a write was done.
+    /// [`Error::Rpmb`] with the device's refusal or the reason why its answer is not trusted;
+    /// otherwise what went wrong in transit, after which the write counter tells whether a write
+    /// was done.
     pub fn rpmb(&mut self, clock: &impl Clock, command: RpmbCommand) -> Result<RpmbAnswer, Error> {
         match self.run(clock, Operation::Rpmb(command))? {
             Output::Rpmb(answer) => Ok(answer),
@@ -245,10 +248,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Sends a firmware image to the device, resets it, and sees whether the image runs.
+    /// Sends a firmware image to the device, resets the device, and checks whether the image runs.
     ///
     /// # Errors
-    /// [`Error::Firmware`] with what the device says of it; the old firmware runs on then.
+    /// [`Error::Firmware`] with the device's reason; then the old firmware continues to run.
     pub fn update_firmware(&mut self, clock: &impl Clock, image: &[u8]) -> Result<(), Error> {
         for part in FirmwarePart::all(image)? {
             self.run(clock, Operation::WriteFirmware(part))?;
@@ -266,11 +269,11 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Purges all unmapped data and waits for the end, however it is.
+    /// Purges all unmapped data and waits for the end, successful or not.
     ///
     /// # Errors
-    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; else what the device
-    /// said.
+    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; otherwise what the
+    /// device answered.
     pub fn purge(&mut self, clock: &impl Clock) -> Result<PurgeStatus, Error> {
         const WAIT_MS: u32 = 1000;
         self.run(clock, Operation::Purge(true))?;
@@ -286,7 +289,7 @@ impl<M: Machine> Host<M> {
     /// Reads the device's configuration, the first thing a [`ConfigurationPlan`] needs.
     ///
     /// # Errors
-    /// What the device said.
+    /// What the device answered.
     pub fn read_configuration(&mut self, clock: &impl Clock) -> Result<Configuration, Error> {
         match self.run(clock, Operation::ReadConfiguration)? {
             Output::Configuration(configuration) => Ok(configuration),
@@ -294,12 +297,12 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Writes the device's configuration. **This erases data and may be possible once only.**
-    /// It takes force with the next reset of the device.
+    /// Writes the device's configuration. **This erases data and may be possible only once.** It
+    /// takes effect with the next reset of the device.
     ///
     /// # Errors
     /// [`Error::Configuration`] if the token is not the plan's, the device is locked or has changed
-    /// since the plan was made; else what the device said.
+    /// since the plan was made; otherwise what the device answered.
     pub fn configure(
         &mut self,
         clock: &impl Clock,

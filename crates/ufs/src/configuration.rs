@@ -1,16 +1,16 @@
 //! Writing the configuration descriptor: what logical units a device has.
 //!
-//! It erases data, on many parts it can be done once only, and writing back even an *unchanged*
+//! It erases data, it can be done only once on many devices, and writing back even an *unchanged*
 //! configuration has wiped devices in the field. So it takes two steps. A [`ConfigurationPlan`] is
 //! made from what the device has and what is wanted; it checks everything that can be checked,
-//! lists every field that would change and names itself by a token.
+//! lists every field that would change and is identified by a token.
 //! [`Operation::Configure`](crate::Operation::Configure) takes the plan only together with that
 //! token, reads the device again, and refuses if it is locked or not what the plan was made from.
 
-use crate::control::{Core, Run, Stop};
-use crate::exchange::Message;
+use crate::channel::Run;
+use crate::exchange::{Message, Reply};
 use crate::facts::Device;
-use crate::query::Query;
+use crate::management::Peer;
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
@@ -25,8 +25,8 @@ use flysch_wire::ufs::upiu::{QUERY_DATA_OFFSET, QueryFields};
 /// A device's whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// What concerns the device. bLength, bDescriptorType and bConfDescContinue are the driver's
-    /// business.
+    /// The part for the device. bLength, bDescriptorType and bConfDescContinue are up to the
+    /// driver.
     pub header: ConfigurationHeader,
     /// The logical units, 8 or 32.
     pub units: Vec<ConfigurationUnit>,
@@ -39,9 +39,9 @@ pub struct ConfigurationChange {
     pub unit: Option<u8>,
     /// The field, by its name in JESD220.
     pub field: &'static str,
-    /// What it is.
+    /// Present value.
     pub from: u64,
-    /// What it would be.
+    /// New value.
     pub to: u64,
 }
 
@@ -58,7 +58,7 @@ impl ConfigurationPlan {
     /// A plan that turns `from`, as read from the device, into `to`.
     ///
     /// # Errors
-    /// [`Error::Configuration`] with what is wrong with it; also if nothing would change.
+    /// [`Error::Configuration`] with the fault; also if nothing would change.
     pub fn new(device: &Device, from: &Configuration, to: &Configuration) -> Result<Self, Error> {
         let layout = ConfigurationLayout::of_device(&device.descriptor)
             .ok_or(Error::Descriptor("device", None))?;
@@ -83,7 +83,7 @@ impl ConfigurationPlan {
         &self.changes
     }
 
-    /// The name of exactly this change of exactly this device's configuration (FNV-1a over both).
+    /// Identifies exactly this change of exactly this device's configuration (FNV-1a over both).
     pub fn token(&self) -> u64 {
         let bytes = self.from.iter().chain(&self.to).flatten();
         bytes.fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
@@ -149,7 +149,7 @@ fn changes(
     Ok(changes)
 }
 
-/// Everything about a configuration that the geometry of the device decides.
+/// Checks everything about a configuration that depends on the geometry of the device.
 fn check(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), Error> {
     let header = &wanted.header;
     if header.b_boot_enable > 1 || header.b_descr_access_en > 1 || header.b_init_power_mode > 1 {
@@ -211,23 +211,15 @@ fn check_capacity(geometry: &GeometryDescriptor, wanted: &Configuration) -> Resu
     Ok(())
 }
 
-impl<M: Machine> Core<M> {
-    fn configuration_layout(&self) -> Result<ConfigurationLayout, Error> {
-        ConfigurationLayout::of_device(&self.device.descriptor)
-            .ok_or(Error::Descriptor("device", None))
-    }
-
-    fn configuration_pages(&self) -> u8 {
-        if self.device.geometry.b_max_number_lu == 1 { 4 } else { 1 }
-    }
-
+impl Configuration {
     /// Reads all configuration descriptors.
-    pub(crate) fn read_configuration(&mut self) -> Run<Configuration> {
-        let layout = self.configuration_layout().map_err(Stop::Failed)?;
-        let mut configuration =
-            Configuration { header: ConfigurationHeader::default(), units: Vec::new() };
-        for page in (0..self.configuration_pages()).rev() {
-            let reply = self.read_descriptor_raw(DescriptorId::Configuration, page)??;
+    pub(crate) fn read<M: Machine>(peer: &mut Peer<M>) -> Run<Self> {
+        let layout = ConfigurationLayout::of_device(&peer.device.descriptor)
+            .ok_or(Error::Descriptor("device", None))?;
+        let pages = if peer.device.geometry.b_max_number_lu == 1 { 4 } else { 1 };
+        let mut configuration = Self { header: ConfigurationHeader::default(), units: Vec::new() };
+        for page in (0..pages).rev() {
+            let reply = peer.read_descriptor(DescriptorId::Configuration, page)??;
             let view = ConfigurationView::new(reply.bytes(), layout)
                 .map_err(|why| Error::Descriptor("configuration", Some(why)))?;
             configuration.header = view.header();
@@ -235,37 +227,38 @@ impl<M: Machine> Core<M> {
         }
         Ok(configuration)
     }
+}
 
-    /// Writes a plan, if the device is still what the plan was made from.
-    pub(crate) fn configure(&mut self, plan: &ConfigurationPlan, token: u64) -> Run<()> {
-        if token != plan.token() {
+impl ConfigurationPlan {
+    /// Writes the plan, if the device is still what the plan was made from.
+    pub(crate) fn write<M: Machine>(&self, peer: &mut Peer<M>, token: u64) -> Run<()> {
+        if token != self.token() {
             return Err(Error::Configuration("the token is that of another plan").into());
         }
-        let lock = Query::read_attribute(AttributeId::ConfigDescrLock);
-        if self.checked_query(&lock)?.fields.value32() != 0 {
+        if peer.read_attribute(AttributeId::ConfigDescrLock)? != 0 {
             return Err(Error::Configuration("the device is locked (bConfigDescrLock)").into());
         }
-        let present = self.read_configuration()?;
-        if pages(plan.layout, &present).map_err(Stop::Failed)? != plan.from {
+        let present = Configuration::read(peer)?;
+        if pages(self.layout, &present)? != self.from {
             let why = "the device is not what the plan was made from";
             return Err(Error::Configuration(why).into());
         }
-        for (index, page) in plan.to.iter().enumerate() {
-            self.write_page(index as u8, &page[..plan.layout.length()])??;
+        for (index, page) in self.to.iter().enumerate() {
+            write_page(peer, index as u8, &page[..self.layout.length()])??;
         }
         Ok(())
     }
+}
 
-    /// Sent once: a second try could be a second write.
-    fn write_page(&mut self, index: u8, page: &[u8]) -> Run<Result<(), Cause>> {
-        self.effect(|core| {
-            core.layout.management.write(QUERY_DATA_OFFSET, page);
-        });
-        let idn = DescriptorId::Configuration.into_bits();
-        let fields = QueryFields::write_descriptor(idn, index, 0, page.len() as u16);
-        let timeout_ms = self.options.timeouts.query_ms;
-        Ok(self.exchange(Message::Query(fields), timeout_ms)?.map(|_| ()))
-    }
+/// Sent once: a second try could be a second write.
+fn write_page<M: Machine>(peer: &mut Peer<M>, index: u8, page: &[u8]) -> Run<Result<Reply, Cause>> {
+    peer.channel.effect(|channel| {
+        channel.layout.management.write(QUERY_DATA_OFFSET, page);
+    });
+    let idn = DescriptorId::Configuration.into_bits();
+    let fields = QueryFields::write_descriptor(idn, index, 0, page.len() as u16);
+    let timeout_ms = peer.channel.options.timeouts.query_ms;
+    peer.exchange(Message::Query(fields), timeout_ms)
 }
 
 #[cfg(test)]

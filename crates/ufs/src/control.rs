@@ -1,488 +1,180 @@
-//! The control plane's state, and the primitives its procedures are made of.
-//!
-//! Theory. Bring-up, queries, power changes and recovery are long sequences full of waiting. They
-//! are ordinary functions played by a [`Script`] over a few *primitives* that wait:
-//! [`until`](Core::until), [`sleep`](Core::sleep), [`uic`](Core::uic),
-//! [`exchange`](Core::exchange), [`task`](Core::task), [`lanes_obey`](Core::lanes_obey). Everything
-//! else with an effect goes through a primitive, too ([`write`](Core::write),
-//! [`once`](Core::once)), so that a replay does not do it twice.
-//!
-//! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
-//! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
+//! The control plane of a controller: everything there is one of, and switching it on and off.
 
-use crate::device_quirks::DeviceQuirks;
-use crate::exchange::{Exchange, Place, Reply};
-use crate::facts::{Device, Facts, Shape};
-use crate::history::{ErrorKind, ErrorLog};
+use crate::Error;
+use crate::channel::{Channel, Run, Stop};
+use crate::exchange::HostCommand;
+use crate::facts::{Device, Facts};
+use crate::history::ErrorKind;
+use crate::host_watch;
 use crate::keys::CryptoEngine;
 use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::link::Link;
-use crate::options::Options;
-use crate::platform::{DmeSetting, Platform};
-use crate::quirks::{Correction, Quirks};
-use crate::shared::{Shared, Signals};
-use crate::task::{self, TaskAction};
-use crate::time::MS;
-use crate::uic::{UicAction, UicCommand};
-use crate::{Cause, Error};
-use alloc::boxed::Box;
+use crate::management::Peer;
+use crate::platform::{Event, Phase};
+use crate::power::Power;
+use crate::power_mode::DevicePower;
+use crate::queues::Queues;
+use crate::shared::Shared;
+use crate::time::{MS, US};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use flysch_api::machine::{Instant, Machine};
-pub(crate) use flysch_script::Pending;
-use flysch_script::{Player, Script};
-use flysch_wire::ufs::registers::{Cap, McqCap, UTMRLCLR, UTMRLDBR, Ver};
-use flysch_wire::ufs::uic::{UicAttribute, UicOpcode};
-use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
+use flysch_api::machine::Machine;
+use flysch_orders::Order;
+use flysch_script::Player;
+use flysch_wire::ufs::registers::{HCE, HCS, Hce, Hcs, IE};
 
-/// Why a procedure came back without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Pending,
-    Failed(Error),
-}
+/// SBC SYNCHRONIZE CACHE(10).
+const SYNCHRONIZE_CACHE: u8 = 0x35;
 
-impl From<Pending> for Stop {
-    fn from(_: Pending) -> Self {
-        Self::Pending
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Cause> for Stop {
-    fn from(cause: Cause) -> Self {
-        Self::Failed(cause.into())
-    }
-}
-
-/// What a primitive gives.
-pub(crate) type Wait<T> = Result<T, Pending>;
-
-/// What a procedure gives.
-pub(crate) type Run<T> = Result<T, Stop>;
-
-/// What an action answered.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a page of answers is one allocation, made once")]
-pub(crate) enum Answer {
-    Value(u64),
-    Reply(Reply),
-    Setting(Option<DmeSetting>),
-    Quirks(Correction<DeviceQuirks>),
-    Bytes(Vec<u8>),
-    Failed(Cause),
-}
-
-impl From<u64> for Answer {
-    fn from(value: u64) -> Self {
-        Self::Value(value)
-    }
-}
-
-/// An answer as a number.
-impl TryFrom<Answer> for u64 {
-    type Error = Cause;
-
-    fn try_from(answer: Answer) -> Result<Self, Cause> {
-        match answer {
-            Answer::Value(value) => Ok(value),
-            Answer::Failed(cause) => Err(cause),
-            _ => unreachable!("no number where one was asked for"),
-        }
-    }
-}
-
-/// What is being waited for.
-#[derive(Debug)]
-pub(crate) enum Action<M: Machine> {
-    /// `register & mask == value`.
-    Until {
-        name: &'static str,
-        register: u32,
-        mask: u32,
-        value: u32,
-        deadline: Instant,
-    },
-    Sleep {
-        until: Instant,
-    },
-    Uic(UicAction),
-    Exchange(Exchange),
-    Task(TaskAction),
-    /// Every lane obeys the standing order.
-    Obey,
-    /// No lane has a command in flight.
-    Idle {
-        deadline: Instant,
-    },
-    /// The task tag of the device management command.
-    Tag,
-    /// MCQ: the completion entry of a held command.
-    Late {
-        lane: usize,
-        slot: usize,
-        deadline: Instant,
-    },
-    /// MCQ: the completion entry of the device management command.
-    ManagementEntry {
-        deadline: Instant,
-    },
-    /// Something done to lane 0, at once.
-    Lane(fn(&mut Lane<M>)),
-}
-
-/// The control owner's state, and the script it is playing.
+/// The objects whose procedures run over the one channel, which the first of them owns.
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
-    pub(crate) machine: M,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) layout: Layout,
-    pub(crate) options: Options,
-    pub(crate) quirks: Quirks,
-    pub(crate) version: Ver,
-    pub(crate) cap: Cap,
-    pub(crate) mcq_cap: McqCap,
-    pub(crate) shape: Shape,
-    pub(crate) device: Device,
-    pub(crate) link: Link,
-    pub(crate) errors: ErrorLog,
+    pub(crate) peer: Peer<M>,
+    pub(crate) power: Power,
     pub(crate) crypto: Option<CryptoEngine>,
-    pub(crate) platform: Option<Box<dyn Platform>>,
-    pub(crate) clocks_on: bool,
-    /// The controller is on and its queues are.
+    /// The controller and its queues are on.
     pub(crate) running: bool,
-    /// A suspend has put the device to sleep: whoever wakes the link wakes it, too.
-    pub(crate) asleep: bool,
-    /// How it tells the ends of commands.
-    pub(crate) signals: Signals,
-    /// The present instant, and the next one to be polled at.
-    pub(crate) now: Instant,
-    pub(crate) at: Instant,
-    script: Script<Answer, Action<M>>,
-}
-
-/// The first wait between two looks, nanoseconds.
-const PATIENCE: u32 = 2_000;
-
-impl<M: Machine> Player for Core<M> {
-    type Answer = Answer;
-    type Wait = Action<M>;
-
-    fn script(&mut self) -> &mut Script<Answer, Action<M>> {
-        &mut self.script
-    }
 }
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
         Self {
             crypto: CryptoEngine::read(&machine, facts.cap),
-            machine,
-            shared,
-            layout,
-            options: facts.options,
-            quirks: facts.quirks,
-            version: facts.version,
-            cap: facts.cap,
-            mcq_cap: facts.mcq_cap,
-            shape: facts.shape,
-            device: Device::default(),
-            link: Link::default(),
-            errors: ErrorLog::default(),
-            platform: None,
-            clocks_on: false,
+            peer: Peer {
+                queues: Queues::new(facts.shape, facts.mcq_cap),
+                channel: Channel::new(machine, layout, shared, facts),
+                device: Device::default(),
+            },
+            power: Power::default(),
             running: false,
-            asleep: false,
-            signals: Signals::default(),
-            now: Instant::START,
-            at: Instant::NEVER,
-            script: Script::new(PATIENCE),
         }
     }
 
-    /// What it was made of.
+    /// The facts it was made from.
     pub(crate) fn facts(&self) -> Facts {
-        let Self { version, cap, mcq_cap, quirks, shape, .. } = *self;
-        Facts { options: self.options.clone(), version, cap, mcq_cap, quirks, shape }
+        let Channel { version, cap, quirks, .. } = self.peer.channel;
+        let Queues { mcq_cap, shape, .. } = self.peer.queues;
+        Facts { options: self.peer.channel.options.clone(), version, cap, mcq_cap, quirks, shape }
     }
 
-    /// Before the procedure is run again.
-    pub(crate) fn rewind(&mut self) {
-        self.script.rewind();
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.peer.channel.shared
     }
 
-    /// What follows is a new step.
-    pub(crate) fn turn_page(&mut self) {
-        self.script.turn_page();
+    /// Whether the host put the link into hibernation.
+    pub(crate) fn is_hibernating(&self) -> bool {
+        self.power.link.hibernating
     }
 
-    /// Gives up the procedure under way.
-    pub(crate) fn drop_script(&mut self) {
-        self.script.abandon();
-    }
-
-    /// Brings the action under way nearer to its answer; `false` while there is none.
-    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
-        self.now = now;
-        let Some(mut waiting) = self.script.take_wait() else { return true };
-        let answer = self.try_action(&mut waiting.what, lane);
-        self.script.settle(waiting, answer)
-    }
-
-    fn try_action(&mut self, action: &mut Action<M>, lane: &mut Lane<M>) -> Option<Answer> {
-        match action {
-            Action::Until { name, register, mask, value, deadline } => {
-                let read = self.machine.read32(*register);
-                if read & *mask == *value {
-                    return Some(Answer::Value(read.into()));
-                }
-                if self.now >= *deadline {
-                    return Some(Answer::Failed(Cause::Register { name, value: read }));
-                }
-                self.look_again(*deadline);
-                None
-            }
-            Action::Sleep { until } => {
-                self.at = *until;
-                (self.now >= *until).then_some(Answer::Value(0))
-            }
-            Action::Uic(uic) => {
-                let ended = uic.advance(&self.machine, self.now);
-                self.answer_by(uic.deadline(), ended.map(|end| end.map(u64::from)))
-            }
-            Action::Exchange(exchange) => {
-                let (machine, shared) = (&self.machine, &*self.shared);
-                let at = Place { machine, shared, memory: &self.layout.management };
-                match exchange.advance(&at, lane, self.now) {
-                    Some(Ok(reply)) => Some(Answer::Reply(reply)),
-                    Some(Err(cause)) => Some(Answer::Failed(cause)),
-                    None => self.answer_by(exchange.deadline(), None),
-                }
-            }
-            Action::Task(task) => {
-                let ended = task.advance(&self.machine, &self.layout.task_list, self.now);
-                let number = |response: ServiceResponse| response.into_bits().into();
-                self.answer_by(task.deadline(), ended.map(|end| end.map(number)))
-            }
-            Action::Late { lane: at, slot, deadline } => {
-                lane.harvest();
-                let came = self.shared.lanes[*at].is_late(*slot);
-                self.give_up_at(*deadline, came)
-            }
-            Action::ManagementEntry { deadline } => {
-                let came = lane.management_status().is_some();
-                self.give_up_at(*deadline, came)
-            }
-            Action::Obey => {
-                lane.wake(self.now);
-                if self.shared.orders.all_obey() {
-                    return Some(Answer::Value(0));
-                }
-                self.look_again(Instant::NEVER);
-                None
-            }
-            Action::Idle { deadline } => {
-                let idle = lane.is_idle() && self.shared.orders.others_parked();
-                match self.give_up_at(*deadline, idle) {
-                    Some(Answer::Failed(_)) => Some(Answer::Failed(Cause::InFlight)),
-                    other => other,
-                }
-            }
-            Action::Tag => Some(Answer::Value(lane.management_tag().into())),
-            Action::Lane(act) => {
-                act(lane);
-                Some(Answer::Value(0))
-            }
-        }
-    }
-
-    /// The answer if there is one, else another look, at `deadline` at the latest.
-    fn answer_by(
-        &mut self,
-        deadline: Instant,
-        ended: Option<Result<u64, Cause>>,
-    ) -> Option<Answer> {
-        if ended.is_none() {
-            self.look_again(deadline);
-        }
-        ended.map(|end| end.map_or_else(Answer::Failed, Answer::Value))
-    }
-
-    fn give_up_at(&mut self, deadline: Instant, came: bool) -> Option<Answer> {
-        if came {
-            return Some(Answer::Value(0));
-        }
-        if self.now >= deadline {
-            return Some(Answer::Failed(Cause::Timeout));
-        }
-        self.look_again(deadline);
-        None
-    }
-
-    /// Asks to be polled again soon, at `deadline` at the latest.
-    pub(crate) fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
-    }
-
-    /// Keeps a word of what went wrong.
-    #[track_caller]
-    pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
-        self.effect(|core| core.errors.note(core.now, kind, value));
-    }
-
-    /// Writes a register, once.
-    #[track_caller]
-    pub(crate) fn write(&mut self, register: u32, value: u32) {
-        self.effect(|core| core.machine.write32(register, value));
-    }
-
-    /// Reads a register, once.
-    #[track_caller]
-    pub(crate) fn read(&mut self, register: u32) -> u32 {
-        self.once(|core| core.machine.read32(register).into()) as u32
-    }
-
-    /// Waits until `register & mask == value`; gives the register.
-    #[track_caller]
-    pub(crate) fn until(
-        &mut self,
-        (name, register): (&'static str, u32),
-        mask: u32,
-        value: u32,
-        timeout_ms: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        let timeout = u64::from(timeout_ms) * MS;
-        let answer = self.ask(|core| Action::Until {
-            name,
-            register,
-            mask,
-            value,
-            deadline: core.now.after_nanos(timeout),
-        })?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
-    /// Waits.
-    #[track_caller]
-    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
-        self.ask(|core| Action::Sleep { until: core.now.after_nanos(nanos) })?;
+    /// Switches the controller off: it forgets everything and no longer accesses memory.
+    pub(crate) fn disable(&mut self, timeout_ms: u32) -> Run<()> {
+        let channel = &mut self.peer.channel;
+        channel.effect(|_| self.running = false);
+        channel.write(IE, 0);
+        channel.write(HCE, Hce::new().into_bits());
+        let enabled = Hce::new().with_hce(true).into_bits();
+        channel.until(("HCE", HCE), enabled, 0, timeout_ms)??;
         Ok(())
     }
 
-    /// Waits until every lane obeys the standing order.
-    #[track_caller]
-    pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
-        self.ask(|_| Action::Obey)?;
-        Ok(())
-    }
-
-    /// Waits until no lane has a command in flight.
-    #[track_caller]
-    pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
-        let timeout = u64::from(self.options.timeouts.clear_ms) * MS;
-        let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
-        Ok(u64::try_from(answer))
-    }
-
-    /// Does something to lane 0, once.
-    #[track_caller]
-    pub(crate) fn lane(&mut self, act: fn(&mut Lane<M>)) -> Wait<()> {
-        self.ask(|_| Action::Lane(act))?;
-        Ok(())
-    }
-}
-
-/// Link commands.
-impl<M: Machine> Core<M> {
-    /// Sends a UIC command and waits for its effect; gives the attribute value.
-    #[track_caller]
-    pub(crate) fn uic(&mut self, command: UicCommand) -> Wait<Result<u32, Cause>> {
-        let timeout = u64::from(self.options.timeouts.uic_ms) * MS;
-        let answer = self.ask(|core| {
-            let deadline = core.now.after_nanos(timeout);
-            Action::Uic(UicAction::new(command, deadline))
-        })?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
-    /// Reads an attribute of this end of the link.
-    #[track_caller]
-    pub(crate) fn dme_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmeGet, attribute, 0))
-    }
-
-    /// Reads an attribute of the device's end of the link.
-    #[track_caller]
-    pub(crate) fn dme_peer_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmePeerGet, attribute, 0))
-    }
-
-    /// Writes an attribute of this end of the link.
-    #[track_caller]
-    pub(crate) fn dme_set(
-        &mut self,
-        attribute: UicAttribute,
-        value: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmeSet, attribute, value))
-    }
-
-    /// Writes an attribute of the device's end of the link.
-    #[track_caller]
-    pub(crate) fn dme_peer_set(
-        &mut self,
-        attribute: UicAttribute,
-        value: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmePeerSet, attribute, value))
-    }
-}
-
-/// Task management.
-impl<M: Machine> Core<M> {
-    /// Sends a task management request; gives the device's service response. One that is not
-    /// answered is cleared.
-    pub(crate) fn task(
-        &mut self,
-        function: TaskFunction,
-        lun: u8,
-        tag: u8,
-    ) -> Run<Result<ServiceResponse, Cause>> {
-        let timeout = u64::from(self.options.timeouts.task_ms) * MS;
-        let answer = self.ask(|core| {
-            let deadline = core.now.after_nanos(timeout);
-            Action::Task(TaskAction::new(function, lun, tag, deadline))
-        })?;
-        match u64::try_from(answer) {
-            Ok(response) => Ok(Ok(ServiceResponse::from_bits(response as u8))),
-            Err(cause @ Cause::TaskTimeout(_)) => {
-                self.write(UTMRLCLR, !task::SLOT);
-                let clear_ms = self.options.timeouts.clear_ms;
-                // A slot that cannot be cleared is left to the host reset that follows.
-                let _ = self.until(("UTMRLDBR", UTMRLDBR), task::SLOT, 0, clear_ms)?;
-                Ok(Err(cause))
+    /// Switches the controller on, with the keys it had.
+    pub(crate) fn enable(&mut self, timeout_ms: u32) -> Run<()> {
+        let channel = &mut self.peer.channel;
+        let enabled = Hce::new().with_hce(true).into_bits();
+        let crypto = Hce::new().with_cge(self.crypto.is_some()).into_bits();
+        channel.write(HCE, enabled | crypto);
+        // Controllers have been seen to show one, then zero, then one: what is read too early
+        // says nothing, and what is written then is lost.
+        channel.sleep(u64::from(channel.options.timeouts.enable_settle_us) * US)?;
+        channel.until(("HCE", HCE), enabled, enabled, timeout_ms)??;
+        let ready = Hcs::new().with_ucrdy(true).into_bits();
+        channel.until(("HCS", HCS), ready, ready, timeout_ms)??;
+        channel.effect(|channel| {
+            if let Some(engine) = &self.crypto {
+                engine.restore_keys(&channel.machine, &channel.shared);
             }
-            Err(cause) => Ok(Err(cause)),
-        }
+        });
+        Ok(())
     }
 
-    /// Sends a function that ends commands; an error unless the device says it did.
-    pub(crate) fn task_done(
-        &mut self,
-        function: TaskFunction,
-        lun: u8,
-        tag: u8,
-    ) -> Run<Result<(), Cause>> {
-        Ok(match self.task(function, lun, tag)? {
-            Ok(ServiceResponse::FunctionComplete | ServiceResponse::FunctionSucceeded) => Ok(()),
-            Ok(response) => Err(Cause::Task(response)),
-            Err(cause) => Err(cause),
-        })
+    /// Starts the queues, and the host's own lane on them.
+    pub(crate) fn start_queues(&mut self, timeout_ms: u32) -> Run<()> {
+        let Peer { channel, queues, device } = &mut self.peer;
+        let queued = device.descriptor.b_queue_depth;
+        queues.start(channel, &self.power.board, queued, timeout_ms)?;
+        channel.lane(Lane::restart)?;
+        channel.effect(|_| self.running = true);
+        Ok(())
+    }
+
+    /// Switches the controller off and has every lane give back its commands.
+    pub(crate) fn stop(&mut self) -> Run<()> {
+        self.peer.channel.order(Order::PAUSE);
+        self.peer.channel.lanes_obey()?;
+        self.peer.channel.note(ErrorKind::HostReset, 0);
+        match self.disable(self.peer.channel.options.timeouts.enable_ms) {
+            // Bring-up tries again to switch off a controller that could not be.
+            Ok(()) | Err(Stop::Failed(_)) => {}
+            Err(Stop::Pending) => return Err(Stop::Pending),
+        }
+        self.peer.channel.order(Order::PAUSE | Order::STOP);
+        self.peer.channel.lanes_obey()?;
+        Ok(())
+    }
+
+    /// Switches everything off in good order: caches are written, the device is powered down, the
+    /// controller forgets its memory. Lanes are gone until the next bring-up.
+    pub(crate) fn shut_down(&mut self) -> Run<()> {
+        self.peer.channel.quiesce()?;
+        let Self { peer, power, .. } = self;
+        let told =
+            power.board.tell_or_refusal(&mut peer.channel, Event::Shutdown, Phase::Before)?;
+        if let Err(cause) = told {
+            peer.channel.order(0);
+            return Err(cause.into());
+        }
+        for lun in 0..peer.device.units.len() {
+            if peer.device.units[lun].is_none() {
+                continue;
+            }
+            let mut cdb = [0; 16];
+            cdb[0] = SYNCHRONIZE_CACHE;
+            let timeout_ms = peer.channel.options.timeouts.start_stop_ms;
+            if let Err(cause) = peer.scsi(HostCommand::plain(lun as u8, cdb, timeout_ms))? {
+                peer.channel.keep(ErrorKind::Skipped, 0, Some("flush"), cause);
+            }
+        }
+        if let Err(cause) = power.start_stop(peer, DevicePower::PowerDown)? {
+            peer.channel.keep(ErrorKind::Skipped, 0, Some("power down"), cause);
+        }
+        match self.disable(self.peer.channel.options.timeouts.enable_ms) {
+            Err(Stop::Failed(Error::Failed(cause))) => {
+                self.peer.channel.keep(ErrorKind::Skipped, 0, Some("disable"), cause);
+            }
+            other => other?,
+        }
+        let Self { peer: Peer { channel, .. }, power, crypto, .. } = self;
+        channel.order(Order::PAUSE | Order::STOP | Order::GONE);
+        channel.lanes_obey()?;
+        channel.effect(|channel| {
+            if let Some(engine) = crypto {
+                engine.forget_keys(&channel.machine, &channel.shared);
+            }
+        });
+        if let Err(cause) = power.board.tell_or_refusal(channel, Event::Shutdown, Phase::After)? {
+            channel.keep(ErrorKind::Skipped, 0, Some("platform"), cause);
+        }
+        power.board.clocks(channel, false);
+        Ok(())
+    }
+
+    /// Stops the controller's DMA at once, whatever is in progress, for a host that goes away.
+    pub(crate) fn switch_off(&mut self) {
+        let channel = &self.peer.channel;
+        let limit = u64::from(channel.options.timeouts.enable_ms) * MS;
+        host_watch::switch_off(&channel.machine, limit);
+        if let Some(engine) = &mut self.crypto {
+            engine.forget_keys(&channel.machine, &channel.shared);
+        }
+        self.power.board.switch_off();
     }
 }

@@ -4,91 +4,95 @@
 //! A key goes into a slot by [`Operation::ProgramKey`](crate::Operation::ProgramKey) and leaves it
 //! by [`Operation::EvictKey`](crate::Operation::EvictKey). A reset may clear the controller's
 //! slots, so the driver keeps what it put there and puts it there again. A slot changes only while
-//! no command that names it can be in flight; lanes refuse what names an empty one, or data units
-//! of another size. The driver's own copies are cleared when they go.
+//! no command that names it can be in flight; lanes refuse commands that name an empty slot or have
+//! data units of another size. The driver clears its own copy of a key when the key is removed.
 
 use crate::Error;
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Channel, Run, Stop};
 use crate::keys::{CryptoEngine, CryptoKey};
-use flysch_api::machine::Machine;
+use crate::shared::Shared;
+use flysch_api::machine::{Machine, Registers};
 use flysch_script::Player;
 
-impl<M: Machine> Core<M> {
+impl CryptoEngine {
     /// Puts a key into a slot, in place of the one that is there.
-    pub(crate) fn program_key(&mut self, slot: u8, key: &CryptoKey) -> Run<()> {
-        if self.engine(slot)?.capability_of(key).is_none() {
+    pub(crate) fn program_key<M: Machine>(
+        &mut self,
+        channel: &mut Channel<M>,
+        slot: u8,
+        key: &CryptoKey,
+    ) -> Run<()> {
+        let slot = self.check_slot(slot)?;
+        if self.capability_of(key).is_none() {
             return Err(Error::Unsupported("a key of this algorithm, size and data unit").into());
         }
-        self.change_slot(slot.into(), Some(key))
+        self.change_slot(channel, slot, Some(key))
     }
 
     /// Takes the key out of a slot.
-    pub(crate) fn evict_key(&mut self, slot: u8) -> Run<()> {
-        self.engine(slot)?;
-        self.change_slot(slot.into(), None)
+    pub(crate) fn evict_key<M: Machine>(&mut self, channel: &mut Channel<M>, slot: u8) -> Run<()> {
+        let slot = self.check_slot(slot)?;
+        self.change_slot(channel, slot, None)
     }
 
-    fn engine(&self, slot: u8) -> Result<&CryptoEngine, Error> {
-        let engine = self.crypto.as_ref().ok_or(Error::Unsupported("inline encryption"))?;
-        let exists = usize::from(slot) < engine.slots.len();
-        if exists { Ok(engine) } else { Err(Error::Value("the key slot")) }
+    fn check_slot(&self, slot: u8) -> Result<usize, Error> {
+        let slot = usize::from(slot);
+        if slot < self.slots.len() { Ok(slot) } else { Err(Error::Value("the key slot")) }
     }
 
-    fn change_slot(&mut self, slot: usize, key: Option<&CryptoKey>) -> Run<()> {
-        let in_use = self.once(|core| core.key_in(slot).is_some().into()) != 0;
+    fn change_slot<M: Machine>(
+        &mut self,
+        channel: &mut Channel<M>,
+        slot: usize,
+        key: Option<&CryptoKey>,
+    ) -> Run<()> {
+        let in_use = channel.once(|_| self.slots[slot].is_some().into()) != 0;
         if in_use {
-            self.retire_key(slot)?;
+            self.retire_key(channel, slot)?;
         }
-        self.effect(|core| {
-            if let Some(engine) = &mut core.crypto {
-                engine.slots[slot] = key.cloned();
-                engine.write(slot, &core.machine);
-            }
-            core.shared.keys.set(slot, key.map(CryptoKey::unit));
+        channel.effect(|channel| {
+            self.slots[slot] = key.cloned();
+            self.write(slot, &channel.machine);
+            channel.shared.keys.set(slot, key.map(CryptoKey::unit));
             if in_use {
-                core.shared.orders.publish(0);
+                channel.shared.orders.publish(0);
             }
         });
         Ok(())
     }
 
-    fn key_in(&self, slot: usize) -> Option<&CryptoKey> {
-        self.crypto.as_ref()?.slots[slot].as_ref()
-    }
-
-    /// Lanes that have obeyed start nothing with a key that they see no more, and what they had
-    /// has ended.
-    fn retire_key(&mut self, slot: usize) -> Run<()> {
-        self.effect(|core| core.shared.keys.set(slot, None));
-        let quiet = self.quiesce();
+    /// Waits until no command can use a key: lanes that have obeyed start nothing with a key that
+    /// they no longer see, and what they had has ended.
+    fn retire_key<M: Machine>(&self, channel: &mut Channel<M>, slot: usize) -> Run<()> {
+        channel.effect(|channel| channel.shared.keys.set(slot, None));
+        let quiet = channel.quiesce();
         if let Err(Stop::Failed(_)) = quiet {
-            self.effect(|core| {
-                core.shared.keys.set(slot, core.key_in(slot).map(CryptoKey::unit));
+            channel.effect(|channel| {
+                let unit = self.slots[slot].as_ref().map(CryptoKey::unit);
+                channel.shared.keys.set(slot, unit);
             });
         }
         quiet
     }
 
-    /// After the controller came up: every slot as it should be, whatever a reset, or someone
+    /// After the controller was enabled: every slot as it should be, whatever a reset, or someone
     /// before us, left there.
-    pub(crate) fn restore_keys(&mut self) {
-        let Some(engine) = &self.crypto else { return };
-        for (n, key) in engine.slots.iter().enumerate() {
+    pub(crate) fn restore_keys(&self, registers: &impl Registers, shared: &Shared) {
+        for (n, key) in self.slots.iter().enumerate() {
             match key {
-                Some(_) => engine.write(n, &self.machine),
-                None => engine.switch_off(n, &self.machine),
+                Some(_) => self.write(n, registers),
+                None => self.switch_off(n, registers),
             }
-            self.shared.keys.set(n, key.as_ref().map(CryptoKey::unit));
+            shared.keys.set(n, key.as_ref().map(CryptoKey::unit));
         }
     }
 
     /// Takes every key out of a controller that is switched off.
-    pub(crate) fn forget_keys(&mut self) {
-        let Some(engine) = &mut self.crypto else { return };
-        for n in 0..engine.slots.len() {
-            self.shared.keys.set(n, None);
-            if engine.slots[n].take().is_some() {
-                engine.write(n, &self.machine);
+    pub(crate) fn forget_keys(&mut self, registers: &impl Registers, shared: &Shared) {
+        for n in 0..self.slots.len() {
+            shared.keys.set(n, None);
+            if self.slots[n].take().is_some() {
+                self.write(n, registers);
             }
         }
     }

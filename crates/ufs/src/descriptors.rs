@@ -17,7 +17,7 @@ use flysch_wire::ufs::utrd::{CommandType, DataDirection, UcdSpan, Utrd, UtrdHead
 
 const SCSI_GOOD: u8 = 0;
 
-/// What the data of a command may be made of.
+/// Limits of the data of a command.
 pub(crate) const SEGMENTS: SegmentLimits = SegmentLimits {
     count: descriptor::LIST_ENTRIES,
     length: prdt::ENTRY_MAX,
@@ -32,8 +32,8 @@ fn region_words(segment: DmaSlice) -> [u64; 2] {
     PrdtEntry { address: segment.address, length: segment.len }.to_words()
 }
 
-/// Where something is in a command descriptor: its offset in bytes and its length as the field has
-/// it.
+/// Where something is in a command descriptor: its offset in bytes and its length in the field's
+/// unit.
 const fn span(offset: usize, length: u16) -> UcdSpan {
     UcdSpan::new().with_length(length).with_offset((offset / 4) as u16)
 }
@@ -41,13 +41,13 @@ const fn span(offset: usize, length: u16) -> UcdSpan {
 /// The physical regions of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Regions {
-    /// The one that data is plainly ([`Descriptors::plain`]).
+    /// The only one, which is the data itself ([`Descriptors::plain`]).
     Plain(DmaSlice),
-    /// So many that are written ([`Descriptors::write_regions`]).
+    /// This many, which have been written ([`Descriptors::write_regions`]).
     Written(u16),
 }
 
-/// What is told of a command that did not plainly end well.
+/// Details of a command that did not end simply well.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
     /// SCSI status.
@@ -60,7 +60,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// Nothing was moved, and nobody but the controller said why: its overall status, or 0.
+    /// Nothing was moved, and only the controller gave a reason: its overall status, or 0.
     pub(crate) fn nothing_moved(expected: u32, ocs: u8) -> Self {
         Self { residual: expected, ocs, ..Self::default() }
     }
@@ -73,7 +73,7 @@ impl Trouble {
     }
 }
 
-/// Headers of queue entries by direction; `told` if their ends raise an interrupt each.
+/// Headers of queue entries by direction; with `told` each completion raises an interrupt.
 fn headers(told: bool) -> [UtrdHeader; 3] {
     let header = UtrdHeader::new().with_i(told).with_ct(CommandType::UfsStorage);
     let mut headers = [header; 3];
@@ -87,7 +87,7 @@ fn headers(told: bool) -> [UtrdHeader; 3] {
     headers
 }
 
-/// A device's answer that is not plainly good.
+/// A device's answer that is not simply good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) ended: Ended,
@@ -104,7 +104,7 @@ pub(crate) struct Descriptors {
     regions: DmaArray<{ prdt::LENGTH }>,
     /// Checks data and makes physical region entries of it.
     walk: Walk,
-    /// The header of a queue entry, by the direction of its data.
+    /// Headers of queue entries, by the direction of the data.
     headers: [UtrdHeader; 3],
 }
 
@@ -115,19 +115,19 @@ impl Descriptors {
         Self { blocks: DmaArray::new(memory), regions, walk, headers }
     }
 
-    /// Whether the end of each command raises an interrupt of its own.
+    /// Sets whether the end of each command raises an interrupt of its own.
     pub(crate) fn set_told(&mut self, told: bool) {
         self.headers = headers(told);
     }
 
-    /// The one segment that data is, if it is plainly that and good.
+    /// The only segment of the data, if there is one and it is valid.
     #[inline(always)]
     pub(crate) fn plain(&self, data: &Data) -> Option<DmaSlice> {
         self.walk.one(data)
     }
 
-    /// Writes the COMMAND UPIU for slot, task tag and logical unit, and its physical region if that
-    /// is still to be written; gives the queue entry.
+    /// Writes the COMMAND UPIU for slot, task tag and logical unit, and its physical region unless
+    /// that has been written; returns the queue entry.
     #[inline(always)]
     pub(crate) fn write(
         &self,
@@ -175,11 +175,11 @@ impl Descriptors {
         entry.to_words()
     }
 
-    /// Any data, as physical regions of a slot's command, checked on the way; gives how many. The
-    /// data itself is still to be synchronised.
+    /// Checks any data and writes it as physical regions of a slot's command; returns their number.
+    /// The data itself must still be synchronised.
     ///
     /// # Errors
-    /// What is wrong with the data; what was written is not to be used.
+    /// What is wrong with the data; what was written must not be used.
     pub(crate) fn write_regions(
         &self,
         registers: &impl Registers,
@@ -201,7 +201,7 @@ impl Descriptors {
         Ok(count as u16)
     }
 
-    /// Whether the device says that a command did well and that there is nothing more to say.
+    /// Whether the device answers that a command succeeded and there is nothing else to report.
     #[inline(always)]
     pub(crate) fn is_plainly_good(&self, registers: &impl Registers, slot: usize, tag: u8) -> bool {
         let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
@@ -210,7 +210,7 @@ impl Descriptors {
         ResponseUpiu::is_plainly_good(words, tag)
     }
 
-    /// An answer that is not plainly good, to a command of `expected` bytes; `None` if there is
+    /// An answer that is not simply good, to a command of `expected` bytes; `None` if there is
     /// none.
     #[cold]
     pub(crate) fn answer(&self, slot: usize, tag: u8, expected: u32) -> Option<Answer> {
@@ -221,9 +221,9 @@ impl Descriptors {
         if response.header.task_tag != tag {
             return None;
         }
-        // Devices have been seen to tell what they did not move without the underflow flag; with
-        // the overflow flag it is what the device would have moved beyond. More than was asked for
-        // is nonsense (QEMU).
+        // Devices have been seen to report what they did not move without the underflow flag; with
+        // the overflow flag it is what the device would have moved in excess. More than was
+        // requested is nonsense (QEMU).
         let believed = !response.flags().o() && response.residual_transfer_count <= expected;
         let residual = if believed { response.residual_transfer_count } else { 0 };
         let good = response.header.status == SCSI_GOOD && response.header.response == 0;

@@ -1,4 +1,5 @@
-//! What particular devices do differently, by wManufacturerID and product name, a reason each.
+//! What particular devices do differently, by wManufacturerID and product name, each with its
+//! reason.
 
 use crate::quirks::{Correction, set_of_quirks};
 use flysch_wire::ufs::descriptor::StringDescriptor;
@@ -7,11 +8,12 @@ use flysch_wire::ufs::descriptor::StringDescriptor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DeviceQuirk {
-    /// After START STOP UNIT to a lower power mode the device still draws full current for up to
-    /// 2 ms: supplies and clocks stay on that long.
+    /// After START STOP UNIT to a lower power mode the device still draws full current for up to 2
+    /// ms: supplies and clocks must stay on for that time.
     SettleBeforeLowPower,
-    /// The device's receiver wakes later than it says: its PA_TACTIVATE must be above the host's.
-    /// Linux does so for WDC's parts on Qualcomm's hosts alone; a longer time is safe on any.
+    /// The device's receiver wakes later than it claims: its PA_TACTIVATE must be above the host's.
+    /// Linux does this only for WDC's devices on Qualcomm's hosts; a longer time is safe on any
+    /// host.
     PeerTactivateAboveHost,
     /// The host's PA_TACTIVATE must be 1 ms.
     HostTactivate1Ms,
@@ -22,16 +24,16 @@ pub enum DeviceQuirk {
     HostSaveConfigTime,
     /// As `HostSaveConfigTime`, by the debug attribute of DesignWare's PHY.
     DebugSaveConfigTime,
-    /// WriteBooster is there although wSpecVersion is older than 3.1 and not 2.2: newer firmware
-    /// brought it. Any other device that old is not asked for it, whatever its descriptor says.
+    /// WriteBooster is present although wSpecVersion is older than 3.1 and not 2.2: newer firmware
+    /// added it. No other device that old is asked for it, whatever its descriptor says.
     EarlyWriteBooster,
-    /// qTimestamp is refused although wSpecVersion says it is there.
+    /// qTimestamp is refused although wSpecVersion implies it.
     NoTimestamp,
     /// What the device sends ahead of a burst in HS-G1 is too short for the host's receiver to
-    /// synchronise on: its PA_TXHSG1SYNCLENGTH must be 4Ah.
+    /// synchronise to: its PA_TXHSG1SYNCLENGTH must be 4Ah.
     LongerPeerSync,
-    /// In HS-G5 the host's transmitter has to send repeated bits 3.5 dB lower, and in lower gears
-    /// not: TX_HS_EQUALIZER_SETTING of each lane.
+    /// In HS-G5, but not in lower gears, the host's transmitter has to send repeated bits 3.5 dB
+    /// lower: TX_HS_EQUALIZER_SETTING of each lane.
     DeemphasisByGear,
 }
 
@@ -46,9 +48,9 @@ impl DeviceQuirks {
         Self::find_in(TABLE, manufacturer, product)
     }
 
-    /// What Qualcomm's hosts need besides with a device of this maker. Both are about how well
-    /// *their* PHY and the device's hear each other, and may do harm on another board: so they are
-    /// not in [`find`](Self::find), and it is a platform that knows its PHY that adds them in
+    /// What Qualcomm's hosts need in addition with a device of this maker. Both concern how well
+    /// *their* PHY and the device's understand each other, and may do harm on another board: so
+    /// they are not in [`find`](Self::find), and a platform that knows its PHY adds them in
     /// [`Platform::device`](crate::Platform::device).
     pub fn on_qualcomm(manufacturer: u16) -> Self {
         Self::find_in(ON_QUALCOMM, manufacturer, "")
@@ -61,13 +63,13 @@ impl DeviceQuirks {
         Self(table.iter().filter(hit).fold(0, |bits, row| bits | row.quirks.0))
     }
 
-    /// Whether the name has to be known, which costs a query.
+    /// Whether the name must be known, which costs a query.
     pub(crate) fn depend_on_name(manufacturer: u16) -> bool {
         TABLE.iter().any(|row| row.manufacturer == manufacturer && row.product.is_some())
     }
 }
 
-/// A product name: 16 characters, by the specification.
+/// A product name: 16 characters according to the specification.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceName {
     bytes: [u8; 32],
@@ -75,7 +77,7 @@ pub(crate) struct DeviceName {
 }
 
 impl DeviceName {
-    /// From a string descriptor; other than plain characters count as unknown.
+    /// From a string descriptor; characters outside ASCII count as unknown.
     pub(crate) fn of(descriptor: &[u8]) -> Self {
         let mut name = Self::default();
         let Ok(string) = StringDescriptor::parse(descriptor) else { return name };
@@ -108,11 +110,12 @@ const WDC: u16 = 0x145;
 
 use DeviceQuirk::*;
 
-/// Source: Linux drivers/ufs/core/ufshcd.c, and of drivers/ufs/host ufs-mediatek.c and ufs-qcom.c
-/// what is about the device and, at worst, a little slower behind another host: a longer wait, a
-/// longer time to wake, one more question. That Samsung's parts need the link tested after a NAC
-/// needs no row: it is tested after every UIC error. That some supplies want a rest after they were
-/// switched off (UFS_DEVICE_QUIRK_DELAY_AFTER_LPM, which Linux has given up) is the platform's.
+/// Source: Linux drivers/ufs/core/ufshcd.c, and those rows of drivers/ufs/host/ufs-mediatek.c and
+/// ufs-qcom.c that concern the device and are at worst a little slower behind another host: a
+/// longer wait, a longer time to wake, one more query. That Samsung's devices need the link tested
+/// after a NAC requires no row: it is tested after every UIC error. That some supplies need a pause
+/// after they were switched off (UFS_DEVICE_QUIRK_DELAY_AFTER_LPM, which Linux has dropped) is up
+/// to the platform.
 const TABLE: &[Row] = &[
     of_maker(MICRON, &[SettleBeforeLowPower]),
     of_maker(SAMSUNG, &[SettleBeforeLowPower, PeerTactivateAboveHost, LongerHibern8]),
@@ -127,7 +130,7 @@ const TABLE: &[Row] = &[
     of_maker(WDC, &[PeerTactivateAboveHost]),
 ];
 
-/// Source: Linux drivers/ufs/host/ufs-qcom.c, the rows that are about the host's PHY.
+/// Source: Linux drivers/ufs/host/ufs-qcom.c, the rows that concern the host's PHY.
 const ON_QUALCOMM: &[Row] = &[of_maker(SAMSUNG, &[LongerPeerSync, DeemphasisByGear])];
 
 const fn of_maker(manufacturer: u16, quirks: &[DeviceQuirk]) -> Row {

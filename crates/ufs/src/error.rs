@@ -24,13 +24,13 @@ pub enum Error {
     },
     /// The controller takes 32-bit addresses only and the memory lies above 4 GiB.
     MemoryTooHigh,
-    /// Reading the registers gives all ones: no controller answers.
+    /// The registers read as all ones: no controller answers.
     NoController,
-    /// The controller does not have the queue design asked for, or not as many queues.
+    /// The controller does not have the requested queue design, or not as many queues.
     Queues {
-        /// What was asked for.
+        /// What was requested.
         wanted: u32,
-        /// What there is.
+        /// What is present.
         present: u32,
     },
     /// A step of bring-up failed for good.
@@ -46,15 +46,15 @@ pub enum Error {
     NotUp,
     /// The controller is out of order for good; only a new `bring_up` can help.
     Gone,
-    /// Another operation is under way.
+    /// Another operation is in progress.
     Busy,
     /// A recovery ended the operation.
     Recovered,
     /// The identifier is newer than the device's wSpecVersion; asking could hang the device.
     TooNew {
-        /// What was asked for, by its name in JESD220.
+        /// What was requested, by its name in JESD220.
         name: &'static str,
-        /// The version that introduced it, as wSpecVersion says it (0x310 is 3.1).
+        /// The version that introduced it, as in wSpecVersion (0x310 is 3.1).
         since: u16,
         /// The device's wSpecVersion.
         device: u16,
@@ -65,22 +65,22 @@ pub enum Error {
     Irreversible(&'static str),
     /// The parameter does not have that index or selector.
     Index(&'static str),
-    /// The parameter does not allow that access by its definition in JESD220.
+    /// The definition of the parameter in JESD220 does not allow that access.
     Access(&'static str),
     /// The value does not fit the parameter.
     Value(&'static str),
     /// Device or controller does not have the feature.
     Unsupported(&'static str),
-    /// The descriptor the device sent makes no sense: its name, and what is wrong with its bytes
-    /// unless it is that they are another descriptor's.
+    /// The descriptor that the device sent makes no sense: its name, and what is wrong with its
+    /// bytes, unless they are another descriptor's.
     Descriptor(&'static str, Option<flysch_wire::Error>),
     /// A configuration plan was refused.
     Configuration(&'static str),
-    /// Replay protected memory: the device refused, or its answer is not to be trusted.
+    /// Replay protected memory: the device refused, or its answer cannot be trusted.
     Rpmb(RpmbError),
-    /// A firmware update: the device did not take it.
+    /// A firmware update: the device did not accept it.
     Firmware(FfuStatus),
-    /// What the device cannot do as it is: the remedy is in the words.
+    /// What the device cannot do in its present state: the message names the remedy.
     State(&'static str),
 }
 
@@ -88,11 +88,11 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A register did not get the value waited for.
+    /// A register did not reach the expected value.
     Register {
         /// Its name.
         name: &'static str,
-        /// What it was at last.
+        /// Its last value.
         value: u32,
     },
     /// A UIC command was answered with an error.
@@ -109,7 +109,7 @@ pub enum Cause {
     Timeout,
     /// A device management command ended with this overall command status.
     Overall(Ocs),
-    /// The answer is not the one to what was asked.
+    /// The answer does not belong to the request.
     Response(u8),
     /// The device refused a query.
     Query(QueryResult),
@@ -127,13 +127,13 @@ pub enum Cause {
     NoSlot,
     /// fDeviceInit stayed set.
     DeviceInit,
-    /// The device did not take the reference clock; bRefClkFreq as it reads.
+    /// The device did not accept the reference clock; bRefClkFreq as it reads.
     ReferenceClock(u8),
     /// The platform could not do its part; its own number.
     Platform(u16),
-    /// A queue did not take its configuration.
+    /// A queue did not accept its configuration.
     Queue(u8),
-    /// Commands are in flight, or their outcomes were not fetched.
+    /// Commands are in flight, or their outcomes have not been fetched.
     InFlight,
 }
 
@@ -238,7 +238,7 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),
-            // The cause is what is said.
+            // The message is that of the cause.
             Self::Failed(cause) => cause.source(),
             Self::Descriptor(_, Some(cause)) => Some(cause),
             Self::Rpmb(error) => Some(error),
@@ -253,30 +253,32 @@ impl core::error::Error for Cause {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RpmbError {
-    /// The device refused. An answer that says no is not proved.
+    /// The device refused. A refusal is not authenticated.
     Refused(RpmbStatus),
-    /// The MAC of the answer is not that of the key: the key is another, or the answer was changed.
+    /// The MAC of the answer is not that of the key: the key is a different one, or the answer was
+    /// changed.
     Mac,
     /// The nonce of the answer is not the one sent: it is an old answer.
     Nonce,
-    /// The answer is to another message.
+    /// The answer belongs to another message.
     Message(RpmbMessage),
-    /// The answer is about other blocks.
+    /// The answer concerns other blocks.
     Blocks,
-    /// The counter of the answer is not one more than that of the write.
+    /// The counter in the answer is not one more than that of the write.
     Counter {
-        /// What it was to be.
+        /// The expected counter.
         expected: u32,
-        /// What it is.
+        /// The counter in the answer.
         got: u32,
     },
-    /// The answer is not as long as an answer is, or makes no sense.
+    /// The answer does not have the length of an answer, or makes no sense.
     Malformed,
-    /// What is in the answer makes no sense.
+    /// The content of the answer makes no sense.
     Content(flysch_wire::Error),
-    /// The region is not there.
+    /// The region does not exist.
     NoRegion(u8),
-    /// The blocks are not 1 to as many as the device takes at once, or not whole.
+    /// The number of blocks is not between 1 and what the device accepts at once, or they are not
+    /// whole.
     Length,
     /// More than four areas.
     Areas,

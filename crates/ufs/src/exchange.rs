@@ -1,7 +1,7 @@
 //! Device management commands: NOP OUT, queries, and the SCSI commands the host sends itself.
 //!
-//! They travel through lane 0 in whatever slot is free, with a command descriptor of their own
-//! that has room for a whole descriptor both ways. There is one at a time.
+//! They go through lane 0 in any free slot, with a command descriptor of their own that has room
+//! for a whole descriptor in both directions. There is one at a time.
 
 use crate::Cause;
 use crate::lane::Lane;
@@ -23,19 +23,19 @@ use flysch_wire::ufs::utrd::{
 /// Longest descriptor: its length is one byte.
 pub(crate) const DESCRIPTOR_MAX: usize = 255;
 pub(crate) const SCSI_GOOD: u8 = 0;
-/// Most data of one of the host's own SCSI commands, bytes.
+/// Maximum data of one of the host's own SCSI commands, bytes.
 pub(crate) const DATA_MAX: u32 = layout::DATA_LENGTH as u32;
 
-/// An extra header segment; RPMB has the only ones there are.
+/// An extra header segment; only RPMB has them.
 pub(crate) type Segment = [u8; AdvancedRpmb::LENGTH];
 
 /// Data of one of the host's own SCSI commands, in the management data buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moves {
     Nothing,
-    /// So many bytes to the buffer.
+    /// This many bytes to the buffer.
     In(u32),
-    /// So many bytes from the buffer, where they are already.
+    /// This many bytes from the buffer, where they already are.
     Out(u32),
 }
 
@@ -64,7 +64,14 @@ pub(crate) struct HostCommand {
     pub(crate) timeout_ms: u32,
 }
 
-/// What to send.
+impl HostCommand {
+    /// A command without data.
+    pub(crate) fn plain(lun: u8, cdb: [u8; 16], timeout_ms: u32) -> Self {
+        Self { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
+    }
+}
+
+/// A message to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Nop,
@@ -83,7 +90,7 @@ impl Message {
     }
 }
 
-/// What came back.
+/// The device's answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     /// The answer's own fields, for a query.
@@ -91,7 +98,7 @@ pub(crate) struct Reply {
     /// SCSI status and sense, for a SCSI command. Its data is in the management data buffer.
     pub(crate) status: u8,
     pub(crate) sense: Option<(SenseKey, AdditionalSense)>,
-    /// The extra header segment that came with the response.
+    /// The extra header segment of the response.
     pub(crate) segment: Option<Segment>,
     /// A descriptor.
     pub(crate) data: [u8; 256],
@@ -110,7 +117,7 @@ enum Phase {
     Answer,
 }
 
-/// A device management command under way.
+/// A device management command in progress.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     message: Message,
@@ -139,7 +146,7 @@ impl Exchange {
         self.deadline
     }
 
-    /// Does what can be done now.
+    /// Makes as much progress as possible now.
     pub(crate) fn advance<M: Machine>(
         &mut self,
         at: &Place<'_, M>,
@@ -241,8 +248,8 @@ impl Exchange {
         };
         let header = Header::parse(unit);
         let ours = header.code() == self.message.answer_code() && header.task_tag == self.tag;
-        // A failed query may come with an overall status of its own (QEMU): the device's word
-        // says more than the controller's.
+        // A failed query may have an overall status of its own (QEMU): the device's result says
+        // more than the controller's.
         if !ours && ocs != Ocs::Success {
             return Err(Cause::Overall(ocs));
         }
@@ -300,7 +307,7 @@ fn read_query(
 }
 
 fn read_scsi(unit: &[u8; upiu::LENGTH], bytes: &[u8]) -> Result<Reply, Cause> {
-    // No cause: the code says all that can be wrong with it.
+    // No cause: the code tells everything that can be wrong.
     let response = ResponseUpiu::parse(unit).map_err(|_| Cause::Response(unit[0]))?;
     let sense = Sense::parse(response.sense(bytes)).ok();
     let has_segment = response.header.ehs_length == AdvancedRpmb::EHS_LENGTH;

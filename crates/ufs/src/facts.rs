@@ -1,11 +1,13 @@
-//! What is known of controller and device, and how its queues are cut for the lanes.
+//! What is known of controller and device, and how the queues are divided among the lanes.
 
 use crate::device_quirks::DeviceQuirks;
 use crate::error::Error;
 use crate::options::{Options, QueueMode};
 use crate::quirks::Quirks;
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
+use flysch_wire::ufs::descriptor::{
+    DeviceDescriptor, ExtendedFeatures, GeometryDescriptor, UfsFeatures, UnitDescriptor,
+};
 use flysch_wire::ufs::registers::{CAP, Cap, MCQCAP, McqCap, VER, Ver};
 
 /// What bring-up learnt about the device.
@@ -17,24 +19,41 @@ pub struct Device {
     pub geometry: GeometryDescriptor,
     /// The unit descriptors of the enabled logical units, by number.
     pub units: [Option<UnitDescriptor>; 32],
-    /// The deviations it is known for.
+    /// Its known deviations.
     pub quirks: DeviceQuirks,
-    /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
+    /// Exception events seen and not yet fetched, bits of wExceptionEventStatus.
     pub events: u16,
-    /// Case temperature when the device last said that it is too high or too low, °C.
+    /// Case temperature when the device last reported that it is too high or too low, °C.
     pub temperature: Option<i16>,
     /// Whether the driver has allowed background operations because the device needed them.
     pub background_operations: bool,
 }
 
-/// How wide the queues are, settled when the registers were read.
+impl Device {
+    /// bUFSFeaturesSupport.
+    pub(crate) fn features(&self) -> UfsFeatures {
+        UfsFeatures::from_bits(self.descriptor.b_ufs_features_support)
+    }
+
+    /// dExtendedUFSFeaturesSupport.
+    pub(crate) fn extended_features(&self) -> ExtendedFeatures {
+        ExtendedFeatures::from_bits(self.descriptor.d_extended_ufs_features_support)
+    }
+
+    /// The logical unit that takes commands for the device.
+    pub(crate) fn first_unit(&self) -> u8 {
+        self.units.iter().position(Option::is_some).unwrap_or(0) as u8
+    }
+}
+
+/// How wide the queues are, determined when the registers were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) mcq: bool,
     /// Lanes, the host's own included.
-    pub(crate) lanes: usize,
-    /// Slots of each lane but the host's own.
-    pub(crate) depth: usize,
+    pub(crate) lanes: u16,
+    /// Slots of each lane except the host's own.
+    pub(crate) depth: u16,
     /// Lane 0 is the host's own and has one slot.
     pub(crate) apart: bool,
 }
@@ -42,15 +61,15 @@ pub(crate) struct Shape {
 impl Shape {
     /// Slots of a lane.
     pub(crate) fn depth_of(&self, lane: usize) -> usize {
-        if self.apart && lane == 0 { 1 } else { self.depth }
+        if self.apart && lane == 0 { 1 } else { self.depth.into() }
     }
 
-    /// Task tag of a lane's first slot; in SDQ also its place in the list.
+    /// Task tag of a lane's first slot; in SDQ also its index in the list.
     pub(crate) fn first_tag(&self, lane: usize) -> usize {
         match (self.apart, lane) {
-            (false, _) => lane * self.depth,
+            (false, _) => lane * usize::from(self.depth),
             (true, 0) => 0,
-            (true, _) => 1 + (lane - 1) * self.depth,
+            (true, _) => 1 + (lane - 1) * usize::from(self.depth),
         }
     }
 }
@@ -66,7 +85,7 @@ pub(crate) struct Facts {
     pub(crate) shape: Shape,
 }
 
-/// Reads who the controller is and settles how its queues will be used.
+/// Reads what the controller is and determines how its queues will be used.
 pub(crate) fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
         return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
@@ -93,7 +112,7 @@ pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Resu
     let own = u32::from(options.apart);
     let lanes = u32::from(options.lanes) + own;
     let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
-    // LSDBS alone is not believed: controllers without MCQ have been seen to set it.
+    // LSDBS alone is not trusted: controllers without MCQ have been seen to set it.
     let no_doorbell = cap.lsdbs() && cap.mcqs();
     let mcq = match options.queue {
         QueueMode::Mcq => true,
@@ -114,21 +133,21 @@ pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Resu
         return Err(Error::Queues { wanted: lanes, present });
     }
     let ports = u32::from(options.lanes);
-    // In MCQ the tags of all lanes share one byte, and what is beyond the most active commands
+    // In MCQ the tags of all lanes share one byte, and what exceeds the maximum of active commands
     // would only wait in the ring.
     let slots = match mcq {
         true => ((256 - own) / ports).min(cap.active_commands_max()),
         false => (cap.transfer_slots() - own) / ports,
     };
-    let depth = u32::from(options.depth).min(slots) as usize;
-    Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
+    let depth = u32::from(options.depth).min(slots) as u16;
+    Ok(Shape { mcq, lanes: lanes as u16, depth, apart: options.apart })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What is beyond the most active commands (MAC) would only wait in the ring.
+    /// What exceeds the maximum of active commands (MAC) would only wait in the ring.
     #[test]
     fn no_lane_is_deeper_than_the_active_commands_of_the_controller() {
         let depth = |active: u8, lanes, wanted| {

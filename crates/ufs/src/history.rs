@@ -1,10 +1,11 @@
-//! What went wrong so far: counters and a short history, for `flysch ufs errors` and for people.
+//! What has gone wrong so far: counters and a short history, for `flysch ufs errors` and for
+//! people.
 
 use crate::error::Error;
 use core::fmt;
 use flysch_api::machine::Instant;
 
-/// What an [`ErrorRecord`] is about.
+/// What an [`ErrorRecord`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -22,7 +23,7 @@ pub enum ErrorKind {
     Fatal,
     /// The link was lost; the value is IS or HCS.
     LinkLost,
-    /// A hibernation nobody asked for ended badly; the value is IS.
+    /// A hibernation that nobody requested failed; the value is IS.
     Hibernate,
     /// A command missed its deadline; the value is logical unit << 8 | task tag.
     Overdue,
@@ -34,17 +35,17 @@ pub enum ErrorKind {
     HostReset,
     /// A slot is stuck in the controller and out of use; the value is the mask.
     StuckSlots,
-    /// A step of bring-up failed and was passed over; the value is its place in
+    /// A step of bring-up failed and was skipped; the value is its index in
     /// [`STEPS`](crate::STEPS).
     Skipped,
     /// A speed of the link did not come up; the value is gear | lanes << 8 | series << 16.
     LinkSpeed,
     /// The line was reset and the link fell back to its lowest speed; the value is PA_PWRMODE.
     LineReset,
-    /// An attribute the platform wanted was refused; the value is the attribute.
+    /// An attribute that the platform wanted was refused; the value is the attribute.
     Setting,
     /// The multi-circular queues did not come up and the single doorbell took over; the value is
-    /// the place of the failed step in [`STEPS`](crate::STEPS).
+    /// the index of the failed step in [`STEPS`](crate::STEPS).
     FellBack,
     /// Recovery failed for good.
     Gone,
@@ -111,20 +112,20 @@ impl fmt::Display for ErrorKind {
 pub struct ErrorRecord {
     /// When the driver saw it.
     pub at: Instant,
-    /// What it is about.
+    /// What it describes.
     pub kind: ErrorKind,
     /// Details, see [`ErrorKind`].
     pub value: u32,
-    /// The step of bring-up it is about, if it is about one.
+    /// The step of bring-up that it concerns, if any.
     pub step: Option<&'static str>,
-    /// Why, where that is known.
+    /// The reason, where it is known.
     pub error: Option<Error>,
 }
 
 /// Length of the history.
 const HISTORY: usize = 32;
 
-/// Counters per kind and the last 32 records.
+/// Counters for each kind and the last 32 records.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLog {
     counts: [u64; ErrorKind::ALL.len()],
@@ -137,19 +138,19 @@ impl ErrorLog {
         self.keep(ErrorRecord { at, kind, value, step: None, error: None });
     }
 
-    /// Keeps a record with everything in it.
+    /// Keeps a complete record.
     pub(crate) fn keep(&mut self, record: ErrorRecord) {
         self.counts[record.kind as usize] += 1;
         self.history[self.next] = Some(record);
         self.next = (self.next + 1) % HISTORY;
     }
 
-    /// How often each kind happened.
+    /// How often each kind has occurred.
     pub fn counts(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.into_iter().map(|kind| (kind, self.count(kind)))
     }
 
-    /// How often this kind happened.
+    /// How often this kind has occurred.
     pub fn count(&self, kind: ErrorKind) -> u64 {
         self.counts[kind as usize]
     }

@@ -1,6 +1,7 @@
 //! The control owner of a controller.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
@@ -8,6 +9,7 @@ use crate::keys::{CryptoEngine, KeySlots};
 use crate::lane::{Lane, Next};
 use crate::layout::Layout;
 use crate::link::Link;
+use crate::management::Peer;
 use crate::options::{Options, QueueMode};
 use crate::platform::Platform;
 use crate::quirks::Quirks;
@@ -23,28 +25,28 @@ use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
 use flysch_wire::ufs::registers::{Cap, Interrupts, Ver};
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
 pub enum Progress {
-    /// Nothing is under way.
+    /// Nothing is in progress.
     Idle,
     /// Poll again at [`Host::poll_at`].
     Busy,
-    /// The operation begun last has ended.
+    /// The last operation has ended.
     Done(Result<Output, Error>),
 }
 
 /// Whether the host can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not brought up.
+    /// Not brought up yet.
     Down,
     /// Up.
     Up,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Out of order permanently.
     Gone,
 }
 
@@ -60,8 +62,8 @@ enum Job {
 
 /// The host: bring-up, queries, power, task management, recovery. It owns the first lane.
 ///
-/// In the order of C, the lane first: then a port finds its lane where its box points, whether that
-/// is of a host or of a lane.
+/// In C layout with the lane first, so that a port finds its lane where its box points, whether the
+/// box holds a host or a lane.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Host<M: Machine> {
@@ -71,24 +73,24 @@ pub struct Host<M: Machine> {
     job: Option<Job>,
     state: State,
     result: Option<Result<Output, Error>>,
-    /// The recovery under way is the caller's wish.
+    /// The current recovery was requested by the caller.
     asked: bool,
-    /// When the host wants to be polled: for the job under way, or to look around.
+    /// When the host wants to be polled: for the current job, or to look around.
     job_at: Instant,
-    /// When it looks at exception events again.
+    /// When it checks exception events again.
     event_at: Instant,
-    /// When it looks for errors again.
+    /// When it checks for errors again.
     look_at: Instant,
     /// [`Lane::watch_at`] when the lane was last seen without work.
     seen_idle: Instant,
 }
 
-/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+/// How often the host checks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
-/// How often the host looks for errors while nothing is in flight and no error raises the line,
+/// How often the host checks for errors while nothing is in flight and no error raises the line,
 /// nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
-/// An event that does not go away is asked about this often, nanoseconds.
+/// How often the device is asked about an event that persists, nanoseconds.
 const EVENT_NANOS: u64 = 1_000_000_000;
 
 impl<M: Machine> Host<M> {
@@ -104,8 +106,8 @@ impl<M: Machine> Host<M> {
     /// memory.
     ///
     /// # Errors
-    /// Options that contradict each other or the controller, memory too small or out of reach, or
-    /// no controller.
+    /// Options that contradict each other or the controller, memory that is too small or out of
+    /// reach, or no controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
         let facts = read_facts(&machine, options)?;
         let end = |region: &DmaRegion| region.address().saturating_add(region.len() as u64);
@@ -129,36 +131,35 @@ impl<M: Machine> Host<M> {
         })
     }
 
-    /// The same host on a board that has something to do or to be told, see [`Platform`]. Before
-    /// bring-up.
+    /// The same host on a board that has to do something or to be told, see [`Platform`]. To be
+    /// called before bring-up.
     #[must_use]
     pub fn with_platform(mut self, platform: Box<dyn Platform>) -> Self {
-        self.core.platform = Some(platform);
+        self.core.power.board.set_platform(platform);
         self
     }
 
-    /// The single doorbell in place of queues that did not come up, if the choice was left to the
-    /// driver and no port has been handed out. Whether there is something to try again.
+    /// Replaces queues that did not come up by the single doorbell, if the choice was left to the
+    /// driver and no port has been handed out. Returns whether bring-up should be tried again.
     fn fall_back(&mut self, error: Error, now: Instant) -> bool {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
-        let core = &mut self.core;
-        let all_here = self.others.len() + 1 == core.shape.lanes;
-        let free_choice = core.shape.mcq && core.options.queue == QueueMode::Auto;
+        let facts = self.core.facts();
+        let all_here = self.others.len() + 1 == usize::from(facts.shape.lanes);
+        let free_choice = facts.shape.mcq && facts.options.queue == QueueMode::Auto;
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
         }
-        let aggregation = core.options.aggregation.filter(|_| core.options.lanes == 1);
-        let options = Options { queue: QueueMode::Sdq, aggregation, ..core.options.clone() };
-        let Ok(shape) = settle_shape(core.cap, core.mcq_cap, &options) else { return false };
-        let memory = core.layout.whole().clone();
-        let Ok(parts) =
-            Parts::new(&core.machine, &memory, &Facts { options, shape, ..core.facts() })
-        else {
-            return false;
-        };
+        let aggregation = facts.options.aggregation.filter(|_| facts.options.lanes == 1);
+        let options = Options { queue: QueueMode::Sdq, aggregation, ..facts.options };
+        let Ok(shape) = settle_shape(facts.cap, facts.mcq_cap, &options) else { return false };
+        let facts = Facts { options, shape, ..facts };
+        let Peer { channel, queues, .. } = &mut self.core.peer;
+        let memory = channel.layout.whole().clone();
+        let Ok(parts) = Parts::new(&channel.machine, &memory, &facts) else { return false };
         let Parts { shared, layout, lane, others } = parts;
-        (core.shape, core.shared, core.layout) = (shape, shared, layout);
+        (queues.shape, channel.shared, channel.layout) = (shape, shared, layout);
+        channel.options.aggregation = facts.options.aggregation;
         (self.lane, self.others) = (lane, others);
         let record = ErrorRecord {
             at: now,
@@ -167,16 +168,16 @@ impl<M: Machine> Host<M> {
             step: Some(step),
             error: Some(error),
         };
-        core.errors.keep(record);
+        channel.errors.keep(record);
         true
     }
 
     /// Whether the host has a lane of its own.
     pub(crate) fn is_apart(&self) -> bool {
-        self.core.shape.apart
+        self.core.peer.queues.shape.apart
     }
 
-    /// All lanes but the host's own, to be handed out.
+    /// All lanes except the host's own, to be handed out.
     pub(crate) fn take_lanes(&mut self) -> Vec<Box<Lane<M>>> {
         core::mem::take(&mut self.others)
     }
@@ -189,7 +190,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The bring-up step under way.
+    /// The current bring-up step.
     pub fn step(&self) -> Option<&'static Step> {
         match &self.job {
             Some(Job::BringUp(bring_up)) => bring_up.step(),
@@ -199,32 +200,32 @@ impl<M: Machine> Host<M> {
 
     /// What bring-up learnt about the device.
     pub fn device(&self) -> &Device {
-        &self.core.device
+        &self.core.peer.device
     }
 
     /// How the link runs.
     pub fn link(&self) -> Link {
-        self.core.link
+        self.core.power.link
     }
 
-    /// What went wrong so far.
+    /// What has gone wrong so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.errors
+        &self.core.peer.channel.errors
     }
 
-    /// The deviations this controller is known for.
+    /// The controller's known deviations.
     pub fn quirks(&self) -> Quirks {
-        self.core.quirks
+        self.core.peer.channel.quirks
     }
 
     /// UFSHCI version.
     pub fn version(&self) -> Ver {
-        self.core.version
+        self.core.peer.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.core.cap
+        self.core.peer.channel.cap
     }
 
     /// The controller's crypto engine and its key slots; `None` if it has none.
@@ -234,23 +235,23 @@ impl<M: Machine> Host<M> {
 
     /// Whether multi-circular queues are in use.
     pub fn is_mcq(&self) -> bool {
-        self.core.shape.mcq
+        self.core.peer.queues.shape.mcq
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.machine
+        &self.core.peer.channel.machine
     }
 
-    /// Exception events seen since the last call, bits of wExceptionEventStatus.
+    /// Returns the exception events seen since the last call, bits of wExceptionEventStatus.
     pub fn take_events(&mut self) -> u16 {
-        core::mem::take(&mut self.core.device.events)
+        core::mem::take(&mut self.core.peer.device.events)
     }
 
-    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
         let job = match (operation, self.state) {
             _ if self.job.is_some() => return Err(Error::Busy),
@@ -259,7 +260,7 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
+                self.core.shared().orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::EndCommands { how, lun }, State::Up) => {
@@ -275,12 +276,12 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.drop_script();
+        self.core.peer.channel.drop_script();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
 
-    /// Does what can be done now.
+    /// Makes as much progress as possible now.
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.drive(now);
         match self.result.take() {
@@ -290,10 +291,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When the host wants to be polled: for the operation under way, for its lane, or to look
-    /// after lanes on other threads.
+    /// When the host wants to be polled: for the current operation, for its lane, or to attend to
+    /// lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.orders.is_called() && self.listens() {
+        if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -336,7 +337,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The lane, which obeys, had nothing; perhaps something is overdue or wrong.
+    /// The lane, which obeys, found nothing; perhaps something is overdue or wrong.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Next {
         self.lane.idle(now);
@@ -347,8 +348,8 @@ impl<M: Machine> Host<M> {
         self.lane.next_batch(now)
     }
 
-    /// A poll with nothing in flight. The first after a command costs little; one that follows may
-    /// be due to an interrupt that says an error.
+    /// A poll with nothing in flight. The first after a command costs little; a later one may be
+    /// due to an interrupt that signals an error.
     #[cold]
     #[inline(never)]
     fn idle_poll(&mut self, now: Instant) {
@@ -370,21 +371,21 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
-        self.core.shared.beat();
+        self.core.shared().beat();
         self.notice_end();
         self.lane.tend(now);
         self.look_at_interrupts(now);
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
-            self.core.at = Instant::NEVER;
-            if !self.core.advance(&mut self.lane, now) {
-                self.job_at = self.core.at;
+            self.core.peer.channel.at = Instant::NEVER;
+            if !self.core.peer.channel.advance(&mut self.lane, now) {
+                self.job_at = self.core.peer.channel.at;
                 return;
             }
-            self.core.rewind();
+            self.core.peer.channel.rewind();
             let run = job.run(&mut self.core);
-            // What the step ordered is obeyed by the host's own lane at once.
+            // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
             match run {
                 Err(Stop::Pending) => {}
@@ -394,31 +395,32 @@ impl<M: Machine> Host<M> {
         }
         self.job_at = self.idle_until(now);
         if self.lane.waits && self.lane.obeyed.runs() {
-            // Who was declined is polled once more, and tries again.
+            // A caller whose command was declined is polled once more, and tries again.
             self.lane.forget_declined();
             self.job_at = Instant::START;
         }
     }
 
-    /// A lane that waited too long for this host has switched the controller off. The end of a
-    /// shutdown, which may wait for the platform, orders the same.
+    /// Notices that a lane which waited too long for this host has switched the controller off. The
+    /// end of a shutdown, which may wait for the platform, gives the same order.
     fn notice_end(&mut self) {
         let shuts_down = matches!(self.job, Some(Job::Operation(Operation::Shutdown)));
         if shuts_down && !self.core.running {
             return;
         }
-        if self.state == State::Up && self.core.shared.orders.order_now().has(Order::GONE) {
+        if self.state == State::Up && self.core.shared().orders.order_now().has(Order::GONE) {
             self.state = State::Gone;
             self.core.running = false;
             if self.job.take().is_some() {
-                self.core.drop_script();
+                self.core.peer.channel.drop_script();
                 self.result = Some(Err(Error::Gone));
             }
         }
     }
 
-    /// Sees to it that no cause stays raised that nobody looks at: with nothing in flight lanes do
-    /// not look for errors, and while the host works its lane does not look for completions.
+    /// Ensures that no cause stays raised without anybody looking at it: with nothing in flight
+    /// lanes do not check for errors, and while the host works its lane does not check for
+    /// completions.
     fn look_at_interrupts(&mut self, now: Instant) {
         if self.state != State::Up {
             return;
@@ -427,28 +429,28 @@ impl<M: Machine> Host<M> {
         if self.job.is_some() && self.core.running && self.lane.has_work() {
             self.lane.harvest();
         }
-        let by_itself = self.job.is_none() && !self.core.link.hibernating;
+        let by_itself = self.job.is_none() && !self.core.is_hibernating();
         self.lane.look_for_errors(by_itself);
         if self.lane.interrupts.are_on() && !self.lane.has_work() {
             self.lane.acknowledge();
         }
     }
 
-    /// Where errors raise the line there is no need to look for them.
+    /// Where errors raise the line, there is no need to poll for them.
     fn next_look(&self, now: Instant) -> Instant {
         if self.lane.interrupts.are_on() { Instant::NEVER } else { now.after_nanos(LOOK_NANOS) }
     }
 
-    /// When to look again although nothing is under way.
+    /// When to look again although nothing is in progress.
     fn idle_until(&self, now: Instant) -> Instant {
         if self.state != State::Up {
             return Instant::NEVER;
         }
         // While the link hibernates nothing is asked of the device.
-        let asks = self.core.shared.event_pending() && !self.core.link.hibernating;
+        let asks = self.core.shared().event_pending() && !self.core.is_hibernating();
         let event = if asks { self.event_at } else { Instant::NEVER };
-        // A lane on another thread cannot wake this one.
-        let lanes = match self.core.shape.lanes {
+        // A lane on another thread cannot wake this thread.
+        let lanes = match self.core.peer.queues.shape.lanes {
             1 => Instant::NEVER,
             _ => now.after_nanos(ATTENTION_NANOS),
         };
@@ -456,11 +458,11 @@ impl<M: Machine> Host<M> {
     }
 
     fn event_is_due(&self, now: Instant) -> bool {
-        let pending = self.core.shared.event_pending() && !self.core.link.hibernating;
+        let pending = self.core.shared().event_pending() && !self.core.is_hibernating();
         pending && now >= self.event_at
     }
 
-    /// Whether calls of lanes are answered now: not while everything is being reset.
+    /// Whether calls from lanes are answered now: not while everything is being reset.
     fn listens(&self) -> bool {
         let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
         self.state == State::Up && !resets
@@ -471,10 +473,10 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.shared.orders.take_call();
-        let shared = &self.core.shared;
-        // A device management command under way is left to its own time-out, unless the reset
-        // that fatal causes lead to takes it out of the controller anyway.
+        self.core.shared().orders.take_call();
+        let shared = self.core.shared();
+        // A current device management command is left to its own time-out, unless the reset that
+        // fatal causes lead to removes it from the controller anyway.
         let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
         let trouble = shared.orders.causes() != 0 || shared.any_held();
         if fatal || (trouble && self.job.is_none()) {
@@ -491,7 +493,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
-        self.core.turn_page();
+        self.core.peer.channel.turn_page();
         match self.job.take() {
             Some(Job::BringUp(_))
                 if result.as_ref().is_err_and(|error| self.fall_back(*error, now)) =>
@@ -516,8 +518,8 @@ impl<M: Machine> Host<M> {
                 }
                 self.result = Some(result);
             }
-            Some(Job::Event) => self.core.shared.rearm_event(),
-            // What wakes badly asks for a reset itself.
+            Some(Job::Event) => self.core.shared().rearm_event(),
+            // A failed wake-up asks for a reset itself.
             Some(Job::Wake) | None => {}
         }
         self.lane.wake(now);
@@ -529,9 +531,9 @@ impl<M: Machine> Drop for Host<M> {
     /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
     /// [`Operation::Shutdown`]. Every port is gone.
     fn drop(&mut self) {
-        if self.core.clocks_on {
+        if self.core.power.board.clocks_on() {
             self.core.switch_off();
-            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.shared().orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -541,18 +543,18 @@ impl Job {
         match self {
             Self::BringUp(bring_up) => {
                 bring_up.run(core)?;
-                core.shared.orders.publish(0);
+                core.shared().orders.publish(0);
                 Ok(Output::None)
             }
             Self::Operation(operation) => core.operate(operation),
-            Self::Event => core.handle_event().map(|()| Output::None),
-            Self::Wake => core.resume().map(|()| Output::None),
+            Self::Event => core.peer.handle_event().map(|()| Output::None),
+            Self::Wake => core.power.resume(&mut core.peer).map(|()| Output::None),
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }
     }
 }
 
-/// What the shape of the queues decides.
+/// The parts that depend on the shape of the queues.
 struct Parts<M: Machine> {
     shared: Arc<Shared>,
     layout: Layout,
@@ -563,6 +565,7 @@ struct Parts<M: Machine> {
 impl<M: Machine> Parts<M> {
     fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
         let Shape { lanes, depth, apart, .. } = facts.shape;
+        let (lanes, depth) = (usize::from(lanes), usize::from(depth));
         let keys = KeySlots::new(machine, facts.cap);
         let shared = Arc::new(Shared::new(lanes, depth, apart.into(), keys));
         shared.orders.publish(Order::PAUSE | Order::STOP);

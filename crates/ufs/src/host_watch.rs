@@ -1,7 +1,7 @@
-//! What a lane does about a host that nobody polls.
+//! What a lane does if nobody polls its host.
 //!
-//! Only the host can take an overdue command out of the device. One that is never polled never
-//! will: then the end of everything is better than to wait for ever.
+//! Only the host can remove an overdue command from the device. A host that is never polled never
+//! will: then ending everything is better than waiting forever.
 
 use crate::options::Timeouts;
 use crate::shared::Shared;
@@ -13,9 +13,9 @@ use flysch_wire::ufs::registers::{HCE, IE};
 /// A lane's watch over its host while commands are overdue.
 #[derive(Debug)]
 pub(crate) struct HostWatch {
-    /// The host's pulse, and since when it has been that.
+    /// The host's pulse, and since when it has had this value.
     pulse: Option<(u32, Instant)>,
-    /// How long it may stay the same, and how long a controller takes to go off, nanoseconds.
+    /// How long it may stay the same, and how long a controller takes to switch off, nanoseconds.
     silence_nanos: u64,
     disable_nanos: u64,
 }
@@ -29,8 +29,8 @@ impl HostWatch {
         }
     }
 
-    /// Stops the controller and orders the end of every command of every lane, if this one `waits`
-    /// for the host and that has been silent for too long. Whether it did.
+    /// Stops the controller and orders the end of every command of every lane, if this lane `waits`
+    /// for a host that has been silent for too long. Returns whether it did.
     pub(crate) fn ends(
         &mut self,
         waits: bool,
@@ -62,12 +62,12 @@ impl HostWatch {
     }
 }
 
-/// Stops the controller's DMA at once, whatever is under way, and waits so long for it.
+/// Stops the controller's DMA at once, whatever is in progress, and waits for it up to this time.
 pub(crate) fn switch_off(machine: &impl Machine, nanos: u64) {
     machine.write32(IE, 0);
     machine.write32(HCE, 0);
     let end = machine.now().after_nanos(nanos);
-    // All ones: there is no controller any more.
+    // All ones: the controller is gone.
     while !matches!(machine.read32(HCE), 0 | u32::MAX) && machine.now() < end {
         machine.wait(Some(machine.now().after_nanos(10 * US)));
     }

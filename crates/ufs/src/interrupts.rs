@@ -1,5 +1,5 @@
-//! How a lane learns of the ends of its commands and of errors: by an interrupt of its own, by the
-//! line that all share, or by looking; and what it does with the errors it finds.
+//! How a lane learns of completions and errors: by an interrupt of its own, by the line that all
+//! share, or by polling; and what it does with the errors that it finds.
 
 use crate::options::{Aggregation, Options};
 use crate::queue::Queue;
@@ -18,7 +18,7 @@ pub(crate) const ERRORS: Interrupts = Interrupts::FATAL.union(Interrupts::new().
 /// Ends of hibernation requests.
 const HIBERNATION: Interrupts = Interrupts::new().with_uhes(true).with_uhxs(true);
 
-/// What IE is when completions raise the line. The host polls for the ends of its own work.
+/// The value of IE when completions raise the line. The host polls for the end of its own work.
 pub(crate) const ENABLED: Interrupts = COMPLETIONS.union(ERRORS);
 
 /// One lane's interrupts.
@@ -28,10 +28,11 @@ pub(crate) struct LaneInterrupts {
     on: bool,
     armed: bool,
     signals: Signals,
-    /// What is wanted where several ends are told together, and what has them counted anew.
+    /// The requested aggregation where several completions are reported together, and what restarts
+    /// the count.
     aggregation: Option<Aggregation>,
     count: Option<u32>,
-    /// The first lane has the line where queues have messages.
+    /// The first lane, which has the line where queues have messages.
     first: bool,
     /// It is the only lane.
     alone: bool,
@@ -50,7 +51,7 @@ impl LaneInterrupts {
         }
     }
 
-    /// The controller is up and tells ends like this.
+    /// Takes over how the controller, which is up again, reports completions.
     pub(crate) fn restart(&mut self, signals: Signals) {
         self.signals = signals;
         let wanted = self.aggregation.filter(|_| signals.aggregated);
@@ -67,17 +68,18 @@ impl LaneInterrupts {
         self.armed
     }
 
-    /// Whether no other lane clears the status this one waits for, as those that share the line do.
+    /// Whether no other lane clears the status this lane waits for, as lanes that share the line
+    /// do.
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.signals.messages || self.alone
     }
 
-    /// Whether the line is for errors alone, and this lane's to look at.
+    /// Whether the line is for errors only, and this lane has to check it.
     pub(crate) fn have_line_for_errors(&self) -> bool {
         self.on && self.signals.messages && self.first
     }
 
-    /// Clears what raised the interrupt, before the look for completions that it announced.
+    /// Clears what raised the interrupt, before the completions that it announced are looked for.
     pub(crate) fn acknowledge(&self, registers: &impl Registers, queue: &Queue, shared: &Shared) {
         if self.signals.messages {
             return queue.acknowledge(registers, self.count);
@@ -90,7 +92,7 @@ impl LaneInterrupts {
         }
     }
 
-    /// Switches them on until the next [`disarm`](Self::disarm), where the caller polls.
+    /// Switches them on until the next [`disarm`](Self::disarm), for a caller that polls.
     pub(crate) fn arm(&mut self, registers: &impl Registers, queue: &Queue) {
         if !self.on {
             (self.on, self.armed) = (true, true);
@@ -119,8 +121,7 @@ impl LaneInterrupts {
     }
 }
 
-/// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
-/// badly.
+/// Checks for errors only; with `by_itself` also for a link that failed to hibernate by itself.
 pub(crate) fn look_for_errors(registers: &impl Registers, shared: &Shared, by_itself: bool) {
     let status = Interrupts::from_bits(registers.read32(IS));
     report_errors(registers, shared, status);
@@ -137,8 +138,8 @@ fn report_errors(registers: &impl Registers, shared: &Shared, status: Interrupts
     }
 }
 
-/// The link tried to hibernate or to wake by itself: the host hibernates it by hand only when
-/// no lane has commands in flight. Tells the host if that went wrong.
+/// The link tried to hibernate or to wake by itself, since the host hibernates it only when no lane
+/// has commands in flight. Tells the host if that went wrong.
 #[cold]
 fn report_hibernation(registers: &impl Registers, shared: &Shared, status: Interrupts) {
     let upmcrs = Hcs::from_bits(registers.read32(HCS)).upmcrs();
@@ -150,8 +151,8 @@ fn report_hibernation(registers: &impl Registers, shared: &Shared, status: Inter
     }
 }
 
-/// The controller ended a command with a status that says that it, the link or the device is
-/// in trouble. Nobody had asked for an abort.
+/// The controller ended a command with a status that means a problem of the controller, the link or
+/// the device. No abort was requested.
 #[cold]
 pub(crate) fn report_status(shared: &Shared, ocs: u8) {
     let none = Interrupts::new();

@@ -1,5 +1,5 @@
-//! Keys of inline encryption, the slots of the controller they lie in, and what lanes know of them.
-//! How keys come and go is told in `crypto`.
+//! Keys of inline encryption, the controller's slots that hold them, and what lanes know of them.
+//! How keys are put there and removed is described in `crypto`.
 
 use crate::Error;
 use alloc::boxed::Box;
@@ -17,23 +17,23 @@ use flysch_wire::ufs::registers::{
 };
 use zeroize::Zeroizing;
 
-/// A key for a slot. Its bytes are in no message of this crate, and cleared when it goes.
+/// A key for a slot. Its bytes are in no message of this crate, and are cleared when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CryptoKey {
     algorithm: CryptoAlgorithm,
     size: CryptoKeySize,
     unit: DataUnit,
-    /// As the key field of a configuration entry has it.
+    /// In the layout of the key field of a configuration entry.
     field: Box<Zeroizing<[u8; CRYPTO_KEY_LENGTH]>>,
 }
 
 impl CryptoKey {
-    /// An AES-XTS key, of which every data unit of this size is encrypted with its number as the
-    /// tweak: the two AES keys one after the other, 16 or 32 bytes each, as dm-crypt and fscrypt
-    /// have them.
+    /// An AES-XTS key that encrypts every data unit of this size with the unit's number as the
+    /// tweak: the two AES keys one after the other, 16 or 32 bytes each, as in dm-crypt and
+    /// fscrypt.
     ///
     /// # Errors
-    /// [`Error::Value`] for another length, or if the two are the same (IEEE 1619, FIPS 140).
+    /// [`Error::Value`] for any other length, or if the two are equal (IEEE 1619, FIPS 140).
     pub fn aes_xts(bytes: &[u8], unit: DataUnit) -> Result<Self, Error> {
         let half = bytes.len() / 2;
         let size = match bytes.len() {
@@ -56,7 +56,7 @@ impl CryptoKey {
         self.algorithm
     }
 
-    /// Its size, by the controller's count: AES-XTS-256 has two keys of 256 bits.
+    /// Its size as the controller counts it: AES-XTS-256 has two keys of 256 bits.
     pub fn size(&self) -> CryptoKeySize {
         self.size
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for CryptoKey {
     }
 }
 
-/// The crypto engine of a controller: what it can do, and how its slots stand.
+/// The crypto engine of a controller: its capabilities, and the content of its slots.
 #[derive(Debug)]
 pub struct CryptoEngine {
     capabilities: Vec<CryptoCapEntry>,
@@ -98,7 +98,7 @@ impl CryptoEngine {
         })
     }
 
-    /// What it can do.
+    /// Its capabilities.
     pub fn capabilities(&self) -> &[CryptoCapEntry] {
         &self.capabilities
     }
@@ -108,7 +108,7 @@ impl CryptoEngine {
         &self.slots
     }
 
-    /// Which of its capabilities a key takes.
+    /// Which of its capabilities a key uses.
     pub(crate) fn capability_of(&self, key: &CryptoKey) -> Option<u8> {
         let can = |entry: &CryptoCapEntry| {
             let unit = key.unit.bytes() / DataUnit::MIN;
@@ -119,7 +119,7 @@ impl CryptoEngine {
         self.capabilities.iter().position(can).map(|at| at as u8)
     }
 
-    /// Switches a slot off: commands cannot name it any more.
+    /// Switches a slot off, so that commands can no longer name it.
     pub(crate) fn switch_off(&self, slot: usize, registers: &impl Registers) {
         registers.write32(self.entry(slot) + CRYPTO_CONFIG_OFFSET, 0);
     }
@@ -146,12 +146,13 @@ impl CryptoEngine {
             registers.write32(at + word as u32 * 4, bits);
         }
         registers.write32(at + CRYPTO_VENDOR_OFFSET, 0);
-        // Last: with it the slot can be used.
+        // Last, because it enables the slot.
         registers.write32(at + CRYPTO_CONFIG_OFFSET, config.into_bits());
     }
 }
 
-/// What lanes know of the key slots: by slot the power of two of its data units, 0 without a key.
+/// What lanes know of the key slots: for each slot the exponent of its data unit size, 0 without a
+/// key.
 #[derive(Debug, Default)]
 pub(crate) struct KeySlots(Box<[AtomicU8]>);
 
@@ -174,7 +175,7 @@ impl KeySlots {
         self.0[slot].store(unit.map_or(0, |unit| unit.shift() as u8), Ordering::Release);
     }
 
-    /// Whether a command of so many bytes may name this key.
+    /// Whether a command of this length may name this key.
     #[cold]
     #[inline(never)]
     pub(crate) fn check(&self, context: &CryptoContext, len: u32) -> Result<(), NotStarted> {

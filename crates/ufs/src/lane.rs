@@ -1,6 +1,6 @@
-//! One lane: a queue pair or a slot range with everything its slots need. The hot path is above,
-//! what it does away from it - obeying the host, watching the clock, parking - below. On the hot
-//! path nothing is allocated, locked or searched: a completion names its slot.
+//! One lane: a queue pair or a slot range with everything its slots need. First comes the hot path,
+//! then everything else: obeying the host, watching the clock, parking. On the hot path nothing is
+//! allocated, locked or searched: a completion names its slot.
 
 mod management;
 mod start;
@@ -35,44 +35,44 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) queue: Queue,
     pub(crate) slots: Box<[Slot]>,
     pub(crate) free: SlotStack,
-    /// With no more free slots than this, [`start`](Self::start) asks [`admit`](Self::admit):
-    /// always, while the lane is parked.
+    /// If there are no more free slots than this, [`start`](Self::start) asks
+    /// [`admit`](Self::admit); while the lane is parked, it always does.
     pub(crate) reserve: usize,
     pub(crate) wants_slot: bool,
     /// SDQ: the lane's slots that are stuck in the controller.
     pub(crate) dead: u32,
-    /// Its share of what device and units queue.
+    /// Its share of the queue depth of device and units.
     share: Share,
-    /// A command was declined because the lane may not run, and none was taken since.
+    /// A command was declined because the lane may not run, and none has been accepted since.
     pub(crate) waits: bool,
-    /// Whether a slot that is given back has to be looked at: some are dead or counted by unit.
+    /// Whether a slot that is given back needs checks: some are dead or counted by unit.
     pub(crate) counts_slots: bool,
     /// Slots started since the last doorbell.
     started: SlotStack,
-    /// Outcomes this lane owes: of slots in whatever phase, and those in `ended`.
+    /// Outcomes that this lane owes: of slots in any phase, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// Outcomes that wait to be fetched.
+    /// Outcomes that are waiting to be fetched.
     pub(crate) ended: VecDeque<(Outcome, Trouble)>,
-    /// More about the outcome given last, if it was not plainly good.
+    /// Details of the last outcome, if it was not simply good.
     pub(crate) trouble: Trouble,
-    /// The next time to look for errors and overdue commands.
+    /// When to check for errors and overdue commands next.
     pub(crate) watch_at: Instant,
-    /// The time between two such looks, as asked for and as the interrupts allow, nanoseconds.
+    /// The interval between two such checks, as requested and as the interrupts allow, nanoseconds.
     pub(crate) watchdog: u64,
     pub(crate) watchdog_nanos: u64,
     host_watch: HostWatch,
-    /// The last order obeyed.
+    /// The last order that was obeyed.
     pub(crate) obeyed: Order,
     pub(crate) parked: bool,
     pub(crate) stopped: bool,
-    /// How the lane learns of ends and of errors.
+    /// How the lane learns of completions and errors.
     pub(crate) interrupts: LaneInterrupts,
     pub(crate) management: Option<Management>,
     descriptors: Descriptors,
     pub(crate) data: DmaRegion,
     pub(crate) limits: Limits,
     pub(crate) quirks: Quirks,
-    /// Completions that made no sense.
+    /// Number of completions that made no sense.
     pub(crate) strange: u32,
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct Lane<M: Machine> {
 pub(crate) enum Next {
     /// From a new batch of completions.
     Batch,
-    /// From those that ended otherwise.
+    /// From those that ended in another way.
     Ended,
-    /// From nowhere now.
+    /// There is none now.
     Nothing,
 }
 
@@ -92,8 +92,9 @@ impl<M: Machine> Lane<M> {
         &self.shared.lanes[self.index]
     }
 
-    /// One doorbell for everything started, as far as the host lets it ring. Its orders are looked
-    /// at here and not for each command: one that is posted and not rung is the lane's alone.
+    /// Rings one doorbell for everything started, as far as the host allows it. The host's orders
+    /// are checked here and not for each command, because a command that is posted and not rung
+    /// belongs to the lane alone.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
         if self.started.len() == 0 {
@@ -114,7 +115,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Rings for what was started, which is something. Out of line: its loop needs the registers.
+    /// Rings for at least one started command. Out of line, because its loop needs the registers.
     #[inline(never)]
     fn ring_started(&mut self, now: Instant) {
         let alone = self.in_flight == self.started.len();
@@ -151,8 +152,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// With no outcome owed any more, or a command declined, nobody needs to poll again: the lane
-    /// parks at once.
+    /// If no outcome is owed any more, or a command was declined, nobody needs to poll again, so
+    /// the lane parks at once.
     #[inline]
     pub(crate) fn rest(&mut self) {
         if self.in_flight == 0 && self.index != 0 && !self.parked {
@@ -160,14 +161,14 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The next entry of the batch that was found. The host's orders are looked at with the next
-    /// batch: what is in this one has ended, whatever they are.
+    /// The next entry of the current batch. The host's orders are checked with the next batch: the
+    /// commands of this one have ended, whatever the orders are.
     #[inline(always)]
     pub(crate) fn take_done(&mut self) -> Option<Done> {
         self.queue.take(&self.machine)
     }
 
-    /// Where the next outcome comes from, when the batch that was found is used up.
+    /// Where the next outcome comes from, when the current batch is used up.
     pub(crate) fn next_batch(&mut self, now: Instant) -> Next {
         if self.shared.orders.order() != self.obeyed {
             self.wake(now);
@@ -192,8 +193,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks for what an interrupt may have announced; where they were armed, the first find is
-    /// the last they tell.
+    /// Looks for what an interrupt may have announced; armed interrupts are switched off by the
+    /// first find.
     #[inline(never)]
     fn look_interrupted(&mut self) -> bool {
         self.acknowledge();
@@ -204,13 +205,13 @@ impl<M: Machine> Lane<M> {
         found
     }
 
-    /// Whether a look at the queue can find anything.
+    /// Whether looking at the queue can find anything.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         self.in_flight != 0 || self.management.is_some()
     }
 
-    /// The outcome of an ended queue entry, if it is this lane's to deliver now.
+    /// The outcome of an ended queue entry, if this lane has to deliver it now.
     #[inline(always)]
     pub(crate) fn settle(&mut self, done: Done) -> Option<Outcome> {
         if let Some(slot) = self.slots.get_mut(done.slot())
@@ -223,8 +224,8 @@ impl<M: Machine> Lane<M> {
         None
     }
 
-    /// Makes the outcome of an ended slot from what controller and device said, and gives the slot
-    /// back.
+    /// Makes the outcome of an ended slot from the answers of controller and device, and gives the
+    /// slot back.
     #[inline(always)]
     fn complete(
         &mut self,
@@ -248,7 +249,7 @@ impl<M: Machine> Lane<M> {
         Outcome { issued, device_done, token, ended }
     }
 
-    /// What the device wrote into a slot's data comes to the host.
+    /// Makes visible to the host what the device wrote into a slot's data.
     fn sync_incoming(&mut self, slot: usize) {
         let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
         for range in data.ranges(&self.data).flatten() {
@@ -256,12 +257,13 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// How a command ended that the controller says nothing about and the device not plainly well.
+    /// How a command ended for which the controller reports no error and the device no simple
+    /// success.
     #[cold]
     fn read_other_response(&mut self, slot: usize) -> Ended {
         let Slot { tag, expected, .. } = self.slots[slot];
         let Some(answer) = self.descriptors.answer(slot, tag, expected) else {
-            // The controller says success, the device's answer is not there.
+            // The controller reports success, but there is no answer from the device.
             self.trouble = Trouble::nothing_moved(expected, Ocs::Invalid.into_bits());
             return Ended::Host;
         };
@@ -299,26 +301,26 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Nothing ended: the time to look after what did not.
+    /// Nothing has ended: the time to check what should have.
     #[inline]
     pub(crate) fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
             if self.waits && now >= self.watch_at {
-                // One look more once commands are taken again, for who did not know.
+                // Poll once more after commands are accepted again, for callers that did not know.
                 let knows = self.obeyed.runs() && self.watch_at != Instant::START;
                 self.watch_at = now.after_nanos(MS);
                 if knows {
                     self.forget_declined();
                 }
             }
-            // The host's own lane is always at hand, and the host looks for errors.
+            // The host's own lane is always available, and the host checks for errors.
             if !self.parked && self.index != 0 {
                 self.park();
             } else if self.interrupts.are_on() && self.index != 0 {
-                // Something may have raised the line that no command of this lane is about.
+                // Something unrelated to this lane's commands may have raised the line.
                 self.acknowledge();
             } else if self.interrupts.have_line_for_errors() {
-                // The same, while a command of the host is in its slot.
+                // The same applies while a command of the host is in its slot.
                 self.look_for_errors(false);
             }
         } else if now >= self.watch_at {
@@ -329,12 +331,12 @@ impl<M: Machine> Lane<M> {
     }
 
     pub(crate) fn poll_at(&self) -> Option<Instant> {
-        // The host is at hand for its own lane and says itself when it wants to be polled.
+        // The host is available to its own lane and determines itself when it wants to be polled.
         (self.in_flight != 0 || (self.waits && self.index != 0)).then_some(self.watch_at)
     }
 
-    /// The queue number [`device_done`](flysch_api::machine::Registers::device_done) knows this
-    /// lane by.
+    /// The queue number of this lane for
+    /// [`device_done`](flysch_api::machine::Registers::device_done).
     #[inline]
     fn device_queue(&self) -> u16 {
         match self.queue {
@@ -388,7 +390,7 @@ impl<M: Machine> Lane<M> {
             obeyed: shared.orders.order_now(),
             parked: true,
             stopped: true,
-            interrupts: LaneInterrupts::new(options, index, facts.shape.lanes),
+            interrupts: LaneInterrupts::new(options, index, facts.shape.lanes.into()),
             management: None,
             descriptors: Descriptors::new(descriptors, walk),
             data: machine.memory().clone(),
@@ -404,7 +406,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    /// Leaves the parked state and obeys the host's latest order.
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.parked {
@@ -438,7 +440,7 @@ impl<M: Machine> Lane<M> {
             } else if order.has(Order::STOP) {
                 self.stop(Ended::Reset, now);
             }
-            // If not stopped, it was parked all the time.
+            // If it was not stopped, it was parked all the time.
             if order.runs() && (self.stopped || self.shared.orders.is_renewed(self.index)) {
                 self.restart();
             }
@@ -448,7 +450,7 @@ impl<M: Machine> Lane<M> {
             if self.waits && order.has(order::ASLEEP) {
                 self.shared.ask_to_wake();
             } else if self.waits && order.runs() && self.in_flight == 0 {
-                // Who was declined tries again when he has polled.
+                // A caller whose command was declined tries again after polling.
                 self.watch_at = Instant::START;
             }
         }
@@ -459,34 +461,34 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Nobody waits any more, or whoever does has been told.
+    /// Nobody waits any more, or those who do have been told.
     pub(crate) fn forget_declined(&mut self) {
         self.waits = false;
         self.set_reserve();
     }
 
-    /// Below how many free slots a command is looked at closely: always while the lane is parked or
-    /// may not run, where somebody waited for that, and where commands are counted by unit.
+    /// The number of free slots below which a command is checked closely: always while the lane is
+    /// parked or may not run, if somebody waited for that, and where commands are counted by unit.
     fn set_reserve(&mut self) {
         let runs = !self.parked && self.obeyed.runs() && !self.waits;
         let plain = runs && !self.share.bounds_units();
         self.reserve = if plain { self.kept_back() } else { usize::MAX };
     }
 
-    /// Free slots [`start`](Self::start) must leave: one while the host waits for a slot, one for
-    /// each outcome that waits to be fetched, so that there are never more of them than slots, and
-    /// those beyond what the device queues.
+    /// Free slots that [`start`](Self::start) must leave: one while the host waits for a slot, one
+    /// for each outcome that is waiting to be fetched, so that there are never more of them than
+    /// slots, and those that exceed the device's queue depth.
     fn kept_back(&self) -> usize {
         self.ended.len() + usize::from(self.wants_slot) + self.spare()
     }
 
-    /// Slots beyond what the device queues of this lane.
+    /// Slots that exceed this lane's share of the device's queue depth.
     fn spare(&self) -> usize {
         let usable = self.slots.len() - self.dead.count_ones() as usize;
         usable.saturating_sub(self.share.budget())
     }
 
-    /// Takes over how much device and units queue, which bring-up found out.
+    /// Takes over the queue depths of device and units, which bring-up has found out.
     pub(crate) fn take_bounds(&mut self) {
         self.share.learn(&self.shared.bounds, self.slots.len());
         self.counts_slots = self.dead != 0 || self.share.bounds_units();
@@ -494,7 +496,7 @@ impl<M: Machine> Lane<M> {
         self.set_reserve();
     }
 
-    /// A slot was given back.
+    /// Accounts for a slot that was given back.
     #[cold]
     pub(crate) fn count_slot(&mut self, slot: usize) {
         self.share.leave(self.slots[slot].lun);
@@ -503,7 +505,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Takes in everything that has ended, for `poll` to hand out.
+    /// Collects everything that has ended, for `poll` to deliver.
     pub(crate) fn harvest(&mut self) {
         loop {
             while let Some(done) = self.queue.take(&self.machine) {
@@ -524,7 +526,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Ends a slot otherwise than by `poll` seeing it: its outcome waits to be fetched.
+    /// Ends a slot whose end `poll` did not see: its outcome waits to be fetched.
     fn decide(&mut self, slot: usize, verdict: Verdict) {
         let Some(token) = self.slots[slot].take_owed() else { return };
         let Slot { tag, issued, expected, .. } = self.slots[slot];
@@ -537,13 +539,13 @@ impl<M: Machine> Lane<M> {
             }
         };
         self.ended.push_back((outcome, self.trouble));
-        // Still owed until it is fetched.
+        // It is owed until it is fetched.
         self.in_flight += 1;
         self.set_reserve();
     }
 
-    /// The next outcome that waits to be fetched. In line, so that an outcome is not put into
-    /// memory for both ways it can come.
+    /// The next outcome that is waiting to be fetched. Inline, so that an outcome is not stored in
+    /// memory for both of its sources.
     #[inline(always)]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         let (outcome, trouble) = self.ended.pop_front()?;
@@ -558,7 +560,7 @@ impl<M: Machine> Lane<M> {
         self.set_reserve();
     }
 
-    /// An ended queue entry that is not a command of this lane in the normal way.
+    /// An ended queue entry that is not an ordinary command of this lane.
     #[cold]
     pub(crate) fn unusual(&mut self, done: Done) {
         let slot = done.slot();
@@ -582,7 +584,7 @@ impl<M: Machine> Lane<M> {
         self.free.retire(&mut self.slots, self.dead);
     }
 
-    /// Takes a slot out of the queue: the host settles its end.
+    /// Takes a slot out of the queue: the host takes care of its end.
     fn hold(&mut self, slot: usize) {
         self.queue.forget(slot);
         self.slots[slot].hold();
@@ -598,7 +600,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The host has seen to it that no held command is in the device any more.
+    /// The host has ensured that no held command is in the device any more.
     fn release_held(&mut self, now: Instant) {
         self.harvest();
         for slot in 0..self.slots.len() {
@@ -677,7 +679,7 @@ impl<M: Machine> Lane<M> {
         self.in_flight == 0
     }
 
-    /// What a lane does by itself, for a host that is polled and not its port.
+    /// What a lane does by itself, when the host is polled instead of its port.
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.in_flight != 0 && now >= self.watch_at {
             self.harvest();
@@ -685,7 +687,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks for errors and for commands past their deadline.
+    /// Checks for errors and for commands past their deadline.
     #[cold]
     pub(crate) fn watch(&mut self, now: Instant) {
         if let Queue::Mcq(queue) = &mut self.queue
@@ -716,19 +718,18 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Lets completions raise the interrupt until the next one; `false` if something has ended.
+    /// Lets completions raise one more interrupt; `false` if something has ended.
     pub(crate) fn arm(&mut self) -> bool {
         self.interrupts.arm(&self.machine, &self.queue);
         self.ended.is_empty() && !self.look() && self.shared.orders.order() == self.obeyed
     }
 
-    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
-    /// badly.
+    /// Checks for errors only; with `by_itself` also for a link that failed to hibernate by itself.
     pub(crate) fn look_for_errors(&self, by_itself: bool) {
         interrupts::look_for_errors(&self.machine, &self.shared, by_itself);
     }
 
-    /// Clears what raised the interrupt, before the look for completions that it announced.
+    /// Clears what raised the interrupt, before the completions that it announced are looked for.
     #[inline]
     pub(crate) fn acknowledge(&self) {
         self.interrupts.acknowledge(&self.machine, &self.queue, &self.shared);
@@ -751,8 +752,8 @@ impl<M: Machine> Lane<M> {
 }
 
 impl<M: Machine> Drop for Lane<M> {
-    /// The host need not wait for it any more. What it had in flight can only be stopped by a reset
-    /// of the controller, and until then the device may write where its data was.
+    /// The host no longer needs to wait for this lane. What it had in flight can only be stopped by
+    /// a reset of the controller, and until then the device may write to where its data was.
     fn drop(&mut self) {
         let has_commands = self.slots.iter().any(|slot| slot.owed().is_some());
         for slot in 0..self.slots.len() {

@@ -10,7 +10,8 @@ pub(crate) const ENTRY: usize = 32;
 /// Bytes of one task management request descriptor.
 pub(crate) const TASK_ENTRY: usize = 80;
 
-/// One command descriptor of a lane's slot: for one range of data two cache lines out, one in.
+/// One command descriptor of a lane's slot: for one range of data two cache lines to the device,
+/// and one back.
 ///
 /// | bytes | what |
 /// |---|---|
@@ -19,12 +20,12 @@ pub(crate) const TASK_ENTRY: usize = 80;
 /// | 0xC0..0x100 | RESPONSE UPIU |
 /// | 0x100..0x900 | physical region entries of all other data, 128 x 16 |
 ///
-/// The stride is no power of two, so that the slots' first lines spread over the cache.
+/// The stride is not a power of two, so that the slots' first lines spread over the cache.
 pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 0x900;
     pub(crate) const PRDT: usize = 0x20;
     pub(crate) const LIST: usize = 0x100;
-    /// Entries there: segments of one command (Linux: 128).
+    /// Entries there: maximum segments of one command (Linux: 128).
     pub(crate) const LIST_ENTRIES: u16 = 128;
     pub(crate) const RESPONSE: usize = 0xC0;
     pub(crate) const RESPONSE_LENGTH: usize = 0x40;
@@ -39,13 +40,13 @@ pub(crate) mod management {
     pub(crate) const RESPONSE_LENGTH: usize = 0x400;
     pub(crate) const PRDT: usize = 0x800;
     pub(crate) const DATA: usize = 0x1000;
-    /// 64 RPMB frames, which is what devices take at once.
+    /// 64 RPMB frames, which is what devices accept at once.
     pub(crate) const DATA_LENGTH: usize = 0x8000;
     pub(crate) const LENGTH: usize = DATA + DATA_LENGTH;
 }
 
 const LIST: usize = LIST_ALIGNMENT as usize;
-/// Rings have room for as many commands as a single doorbell, if not for more.
+/// Rings have room for at least as many commands as a single doorbell.
 const RING_DEPTH_MIN: usize = TRANSFER_SLOTS_MAX as usize;
 const _: () = assert!(TRANSFER_SLOTS_MAX as usize * ENTRY <= LIST);
 const _: () = assert!(TASK_SLOTS_MAX as usize * TASK_ENTRY <= LIST);
@@ -58,12 +59,12 @@ pub(crate) struct Layout {
     pub(crate) management: DmaRegion,
     lanes: DmaRegion,
     depth: usize,
-    /// All of it: nobody else's data.
+    /// All of it, used by nobody else.
     whole: DmaRegion,
 }
 
 impl Layout {
-    /// Bytes the driver's memory must have for these options, wherever it starts.
+    /// Bytes that the driver's memory must have for these options, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
         let lanes = Self::lanes(options);
         LIST + 2 * LIST + management::LENGTH + lanes * Self::lane_len(options.depth.into())
@@ -88,9 +89,9 @@ impl Layout {
         Self::submission_offset(depth) + submission
     }
 
-    /// Entries of a submission ring: one stays empty, or full would look like empty. Not fewer than
-    /// a usual driver's: a controller that keeps its pointers when it is disabled (QEMU's does)
-    /// goes on where the last owner left it, and that has to be inside.
+    /// Entries of a submission ring: one stays empty, because otherwise full would look like empty.
+    /// Not fewer than a usual driver has: a controller that keeps its pointers when it is disabled
+    /// (QEMU's does) continues where the last owner left it, and that must be inside.
     pub(crate) fn submission_entries(depth: usize) -> usize {
         depth.max(RING_DEPTH_MIN) + 1
     }
@@ -101,7 +102,7 @@ impl Layout {
         2 * depth.max(RING_DEPTH_MIN) + 2
     }
 
-    /// Cuts `memory` into its parts.
+    /// Divides `memory` into its parts.
     pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
         let needed = Self::len(options);
         if memory.len() < needed {

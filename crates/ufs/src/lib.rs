@@ -6,15 +6,15 @@
 //! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns a queue
 //! pair (MCQ) or a range of slots (SDQ) with everything its slots need, so lanes on different
 //! threads never meet. The **[`Host`]** owns everything there is one of: bring-up, the link,
-//! queries, task management, power, recovery. It rides on the first port, so a caller with one
-//! thread polls one thing.
+//! queries, task management, power, recovery. It shares the first port, so a caller with one thread
+//! polls one object.
 //!
 //! - *Hot path* (`lane`, `descriptors`, `queue`): [`start`](flysch_api::command::Port::start)
-//!   writes the command descriptor and the queue entry,
-//!   [`ring`](flysch_api::command::Port::ring) rings once per batch,
-//!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No allocation,
-//!   no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
-//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//!   writes the command descriptor and the queue entry, [`ring`](flysch_api::command::Port::ring)
+//!   rings once per batch, [`poll`](flysch_api::command::Port::poll) finds the ended slot by its
+//!   number. No allocation, no lock, no search. While nothing is wrong, recovery costs one relaxed
+//!   load.
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
@@ -34,11 +34,14 @@
 //! | `slots`, `queue`, `descriptors`, `interrupts`, `host_watch` | parts of a lane |
 //! | `lane` | commands: the hot path, and the rest of a lane |
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
-//! | `control` | the primitives of procedures that wait |
-//! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
-//! | `query`, `configuration`, `power`, `writebooster`, `exception`, `suspend` | the features of those names |
-//! | `crypto` | how keys get into slots and out of them |
+//! | `channel` | the primitives of procedures that wait, and what they work on |
+//! | `board`, `queues` | telling the platform; the controller's queues set up, and rid of commands |
+//! | `management` | the device as a peer: NOP, queries, the host's own SCSI commands |
+//! | `query`, `discovery`, `configuration`, `writebooster`, `exception` | what it is asked and told |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
+//! | `speed`, `power`, `suspend` | gears of the link; link and device on; both at rest |
+//! | `crypto` | how keys get into slots and out of them |
+//! | `control` | everything there is one of, on and off |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
 //! | `policy` | what is done by itself as load comes and goes |
@@ -50,7 +53,7 @@
 //!
 //! - DMA memory: [`Host::memory_len`] bytes, contiguous: 39,936 and for each lane of depth 32
 //!   another 78,848.
-//! - Heap, on 64-bit machines: 28,648 bytes, 1,528 for each lane, 129 for each of its slots; at
+//! - Heap, on 64-bit machines: 28,904 bytes, 1,528 for each lane, 129 for each of its slots; at
 //!   bring-up, never for a command.
 //! - Registers: 0x000 to 0x0A0 with the single doorbell. With MCQ also 0x300 to 0x38C, the queues'
 //!   banks and their run-time registers, which the controller places: 8 KiB are enough for most.
@@ -75,11 +78,13 @@ extern crate std;
 
 mod blocking;
 mod board;
+mod channel;
 mod configuration;
 mod control;
 mod crypto;
 mod descriptors;
 mod device_quirks;
+mod discovery;
 mod error;
 mod exception;
 mod exchange;
@@ -104,6 +109,7 @@ mod power;
 mod power_mode;
 mod query;
 mod queue;
+mod queues;
 mod quirks;
 mod recover;
 mod rpmb;
@@ -111,6 +117,7 @@ mod service;
 mod shared;
 mod shares;
 mod slots;
+mod speed;
 mod suspend;
 mod task;
 mod time;

@@ -5,13 +5,13 @@ use flysch_wire::ufs::uic::HsSeries;
 /// How the link runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// High speed, or the low speed a link starts in.
+    /// High speed, or the low speed in which a link starts.
     pub high_speed: bool,
     /// Gear.
     pub gear: u8,
     /// Lanes per direction.
     pub lanes: u8,
-    /// Rate series; says nothing in low speed.
+    /// Rate series; without meaning in low speed.
     pub series: HsSeries,
     /// Whether the host put the link into hibernation.
     pub hibernating: bool,

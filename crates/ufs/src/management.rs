@@ -1,12 +1,14 @@
-//! Device management commands - NOP OUT, queries, and the SCSI commands the host sends itself -
-//! with their tries, and what becomes of one that is not answered.
+//! The device, and the commands the host sends it itself - NOP OUT, queries, SCSI commands - with
+//! their tries, and what happens to one that is not answered.
 
 use crate::Cause;
-use crate::control::{Action, Answer, Core, Run, Wait};
+use crate::channel::{Action, Answer, Channel, Run, Stop, Wait};
 use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment};
+use crate::facts::Device;
 use crate::history::ErrorKind;
 use crate::lane::Lane;
 use crate::layout::management as layout;
+use crate::queues::Queues;
 use crate::quirks::Quirk;
 use crate::time::MS;
 use alloc::vec;
@@ -14,25 +16,34 @@ use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::scsi::SenseKey;
-use flysch_wire::ufs::registers::{UTRLCLR, UTRLDBR};
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::QueryFields;
 
 /// How long to wait for a free slot, nanoseconds: longer than any sensible command takes.
 const SLOT_WAIT: u64 = 10_000 * MS;
+/// How often a query or a SCSI command is sent.
+const TRIES: usize = 3;
 const SCSI_CHECK_CONDITION: u8 = 2;
 
-impl<M: Machine> Core<M> {
-    /// Sends a device management command once and waits for its answer. If there is none in time
-    /// the slot is cleared.
+/// The device at the other end of the link: what is known of it, and the way to it.
+#[derive(Debug)]
+pub(crate) struct Peer<M: Machine> {
+    pub(crate) channel: Channel<M>,
+    pub(crate) queues: Queues,
+    pub(crate) device: Device,
+}
+
+impl<M: Machine> Peer<M> {
+    /// Sends a device management command once and waits for its answer. If none comes in time, the
+    /// slot is cleared.
     #[track_caller]
     pub(crate) fn exchange(
         &mut self,
         message: Message,
         timeout_ms: u32,
     ) -> Run<Result<Reply, Cause>> {
-        let answer = self.ask(|core| {
-            let slot_by = core.now.after_nanos(SLOT_WAIT);
+        let answer = self.channel.ask(|channel| {
+            let slot_by = channel.now.after_nanos(SLOT_WAIT);
             Action::Exchange(Exchange::new(message, slot_by, u64::from(timeout_ms) * MS))
         })?;
         match answer {
@@ -46,55 +57,54 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Takes a device management command that was not answered out of the controller.
+    /// Removes a device management command that was not answered from the controller.
     fn clear_management(&mut self, message: Message) -> Run<()> {
         let slot = self.management_slot()?;
         let lun = match message {
             Message::Scsi(command) => command.lun,
             _ => 0,
         };
-        self.effect(|core| {
-            core.errors.note(core.now, ErrorKind::Overdue, u32::from(lun) << 8 | u32::from(slot));
-        });
-        let cleared = if self.shape.mcq {
-            self.clean_up_management(slot, lun)?.is_ok()
-        } else {
-            self.clear_slots(1 << slot)?.is_ok()
-        };
-        if !cleared {
-            // The slot cannot be trusted again before the controller was reset.
-            self.effect(|core| {
-                core.ask_for_reset();
-            });
+        self.channel.note(ErrorKind::Overdue, u32::from(lun) << 8 | u32::from(slot));
+        if self.queues.clear_management(&mut self.channel, slot, lun)?.is_err() {
+            // The slot cannot be trusted again before the controller has been reset.
+            self.channel.effect(|channel| channel.ask_for_reset());
         }
-        self.lane(Lane::release_management)?;
+        self.channel.lane(Lane::release_management)?;
         Ok(())
     }
 
-    /// The tag of the device management command; it is its slot number, too.
+    /// The tag of the device management command; it is also its slot number.
     fn management_slot(&mut self) -> Wait<u8> {
-        let answer = self.ask(|_| Action::Tag)?;
+        let answer = self.channel.ask(|_| Action::Tag)?;
         Ok(match answer {
             Answer::Value(tag) => tag as u8,
             _ => 0,
         })
     }
 
-    /// Clears slots of the transfer request list and waits until the controller let go of them.
-    pub(crate) fn clear_slots(&mut self, slots: u32) -> Wait<Result<u32, Cause>> {
-        if self.quirks.has(Quirk::StickySlots) {
-            return Ok(Err(Cause::Timeout));
-        }
-        self.write(UTRLCLR, !slots);
-        self.until(("UTRLDBR", UTRLDBR), slots, 0, self.options.timeouts.clear_ms)
+    /// Asks the device whether it is there.
+    pub(crate) fn nop(&mut self, timeout_ms: u32) -> Run<()> {
+        let timeout_ms =
+            if self.channel.quirks.has(Quirk::SlowNop) { timeout_ms.max(200) } else { timeout_ms };
+        self.exchange(Message::Nop, timeout_ms)??;
+        Ok(())
     }
 
-    /// Sends a query, up to `tries` times.
+    /// Whether the device does not answer.
+    pub(crate) fn is_silent(&mut self) -> Run<bool> {
+        match self.nop(self.channel.options.timeouts.nop_ms) {
+            Ok(()) => Ok(false),
+            Err(Stop::Pending) => Err(Stop::Pending),
+            Err(Stop::Failed(_)) => Ok(true),
+        }
+    }
+
+    /// Sends a query, up to three times.
     #[track_caller]
     pub(crate) fn query(&mut self, fields: QueryFields) -> Run<Result<Reply, Cause>> {
-        let timeout_ms = self.options.timeouts.query_ms;
+        let timeout_ms = self.channel.options.timeouts.query_ms;
         let mut last = Cause::Timeout;
-        for _ in 0..QUERY_TRIES {
+        for _ in 0..TRIES {
             match self.exchange(Message::Query(fields), timeout_ms)? {
                 // The device understood and said no: it will say no again.
                 done @ (Ok(_) | Err(Cause::Query(_))) => return Ok(done),
@@ -104,11 +114,11 @@ impl<M: Machine> Core<M> {
         Ok(Err(last))
     }
 
-    /// Sends a SCSI command; a unit attention is taken note of and the command sent again.
+    /// Sends a SCSI command, and again after a unit attention.
     #[track_caller]
     pub(crate) fn scsi(&mut self, command: HostCommand) -> Run<Result<Reply, Cause>> {
         let mut last = Cause::Timeout;
-        for _ in 0..QUERY_TRIES {
+        for _ in 0..TRIES {
             let reply = match self.exchange(Message::Scsi(command), command.timeout_ms)? {
                 Ok(reply) if reply.status == SCSI_GOOD => return Ok(Ok(reply)),
                 Ok(reply) => reply,
@@ -127,27 +137,27 @@ impl<M: Machine> Core<M> {
         Ok(Err(last))
     }
 
-    /// Puts what a command sends into the management data buffer, once.
+    /// Puts the data that a command sends into the management data buffer, only once.
     #[track_caller]
     pub(crate) fn put_data(&mut self, bytes: &[u8]) {
-        self.effect(|core| {
+        self.channel.effect(|channel| {
             let len = bytes.len().min(layout::DATA_LENGTH);
-            core.layout.management.write(layout::DATA, &bytes[..len]);
+            channel.layout.management.write(layout::DATA, &bytes[..len]);
         });
     }
 
-    /// Puts the extra header segment of the next command in place, once.
+    /// Puts the extra header segment of the next command in place, only once.
     #[track_caller]
     pub(crate) fn put_segment(&mut self, segment: &Segment) {
-        self.effect(|core| core.layout.management.write(layout::SEGMENT, segment));
+        self.channel.effect(|channel| channel.layout.management.write(layout::SEGMENT, segment));
     }
 
-    /// What the last command brought, before the next one.
+    /// The data that the last command returned; to be taken before the next command.
     #[track_caller]
     pub(crate) fn take_data(&mut self, len: u32) -> Vec<u8> {
-        let answer = self.answer(|core| {
+        let answer = self.channel.answer(|channel| {
             let mut bytes = vec![0; (len as usize).min(layout::DATA_LENGTH)];
-            core.layout.management.read(layout::DATA, &mut bytes);
+            channel.layout.management.read(layout::DATA, &mut bytes);
             Answer::Bytes(bytes)
         });
         match answer {
@@ -156,16 +166,13 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Nothing of a secret stays in memory that others may come to see, once.
+    /// Clears the management data buffer, so that no secret stays in memory that others may see.
     #[track_caller]
     pub(crate) fn wipe_data(&mut self) {
-        self.effect(|core| {
-            let memory = &core.layout.management;
+        self.channel.effect(|channel| {
+            let memory = &channel.layout.management;
             memory.fill(layout::SEGMENT, AdvancedRpmb::LENGTH, 0);
             memory.fill(layout::DATA, layout::DATA_LENGTH, 0);
         });
     }
 }
-
-/// How often a query is sent.
-const QUERY_TRIES: usize = 3;

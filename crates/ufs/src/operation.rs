@@ -1,15 +1,19 @@
-//! What a host can be asked to do, one at a time.
+//! The operations of a host, one at a time.
 
+use crate::channel::{Run, Stop};
 use crate::configuration::{Configuration, ConfigurationPlan};
-use crate::control::{Core, Run, Stop};
+use crate::control::Core;
 use crate::firmware::FirmwarePart;
 use crate::keys::CryptoKey;
+use crate::management::Peer;
 use crate::options::LinkLimits;
 use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::query::{Kind, Query};
 use crate::rpmb::{RpmbAnswer, RpmbCommand, RpmbUnit};
-use crate::upkeep::RefreshState;
-use crate::writebooster::{PartialFlush, PartialFlushState, ResizeState, WriteBoosterStatus};
+use crate::upkeep::{RefreshState, Upkeep};
+use crate::writebooster::{
+    PartialFlush, PartialFlushState, ResizeState, WriteBooster, WriteBoosterStatus,
+};
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
@@ -19,31 +23,31 @@ use flysch_wire::ufs::query::{
 };
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
-/// One thing for [`Host::begin`](crate::Host::begin).
+/// An operation for [`Host::begin`](crate::Host::begin).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Bring the controller and the device up, from nothing or again.
+    /// Bring the controller and the device up, for the first time or again.
     BringUp,
     /// Reset the host and bring it up again; commands in flight end with `Reset`.
     Reset,
-    /// Ask the device whether it is there.
+    /// Check whether the device answers.
     Nop,
     /// A query.
     Query(Query),
     /// Change gear, lanes and rate to the highest within these limits.
     Link(LinkLimits),
-    /// Put the link into hibernation (`true`) or take it out.
+    /// Put the link into hibernation (`true`) or wake it.
     Hibernate(bool),
-    /// Put device and link to rest as deep as that, after the commands in flight have ended. A
-    /// command or an operation that needs them wakes them, and so does `Hibernate(false)`.
+    /// Suspend device and link to this level, after the commands in flight have ended. A command or
+    /// an operation that needs them wakes them, and so does `Hibernate(false)`.
     Suspend(SuspendLevel),
     /// Let the link hibernate after this idle time, µs; 0 is never.
     AutoHibern8(u32),
     /// The device's own power mode.
     Power(DevicePower),
     /// Write the caches, power the device down, switch the controller off. Refused while commands
-    /// are in flight; ports then are gone until the next bring-up.
+    /// are in flight; afterwards ports are gone until the next bring-up.
     Shutdown,
     /// Switch WriteBooster on or off.
     WriteBooster(bool),
@@ -51,21 +55,22 @@ pub enum Operation {
     WriteBoosterFlush(bool),
     /// Flush the WriteBooster buffer while the link hibernates, or not.
     WriteBoosterFlushInHibernate(bool),
-    /// How WriteBooster stands.
+    /// Read the state of WriteBooster.
     WriteBoosterStatus,
-    /// Have the device make the WriteBooster buffer smaller or larger (UFS 4.1); it says how much.
+    /// Have the device make the WriteBooster buffer smaller or larger (UFS 4.1); the device
+    /// determines how much.
     ResizeWriteBooster(WriteBoosterResize),
-    /// The same as the device recommends, if it does.
+    /// The same in the direction that the device recommends, if any.
     FollowResizeHint,
-    /// How a resize stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    /// Read the state of a resize, waiting as for [`PurgeStatus`](Self::PurgeStatus).
     ResizeState(u32),
-    /// What a flush leaves in the WriteBooster buffer (UFS 4.1). The device keeps the setting.
+    /// Set what a flush leaves in the WriteBooster buffer (UFS 4.1). The setting is persistent.
     SetPartialFlush(PartialFlush),
-    /// How that stands.
+    /// Read the state of partial flush.
     PartialFlushState,
-    /// Release pinned WriteBooster data, so that a flush takes it (`true`), or no longer.
+    /// Release pinned WriteBooster data, so that a flush takes it (`true`), or stop doing so.
     Unpin(bool),
-    /// Look whether background operations are needed and allow them if so.
+    /// Check whether background operations are needed and allow them if so.
     BackgroundOperations,
     /// Read the configuration descriptors.
     ReadConfiguration,
@@ -73,7 +78,7 @@ pub enum Operation {
     Configure {
         /// What was planned.
         plan: ConfigurationPlan,
-        /// Its [`token`](ConfigurationPlan::token), which says that the change is wanted.
+        /// Its [`token`](ConfigurationPlan::token), which confirms that the change is wanted.
         token: u64,
     },
     /// Have the device end all commands of a logical unit: ABORT TASK SET, CLEAR TASK SET or
@@ -91,29 +96,29 @@ pub enum Operation {
         /// Logical unit.
         lun: u8,
     },
-    /// What the device says of its RPMB unit.
+    /// Read the description of the RPMB unit.
     RpmbUnit,
-    /// One message of replay protected memory.
+    /// Exchange one message with replay protected memory.
     Rpmb(RpmbCommand),
     /// Send a part of a firmware image, see [`FirmwarePart::all`].
     WriteFirmware(FirmwarePart),
-    /// What the device thinks of the firmware it got.
+    /// Read what the device reports about the firmware that it has received.
     FirmwareStatus,
     /// Begin (`true`) or stop a purge of all unmapped data. It begins only while no command is in
     /// flight.
     Purge(bool),
-    /// How a purge stands, waiting for its end up to so many ms, 2 s at most. The device tells
-    /// an end once.
+    /// Read the state of a purge, after waiting for its end up to this many ms, 2 s at most. The
+    /// device reports an end only once.
     PurgeStatus(u32),
     /// Begin a refresh, which also needs empty queues.
     StartRefresh(RefreshMethod, RefreshUnit),
     /// Stop a refresh.
     StopRefresh,
-    /// How a refresh stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    /// Read the state of a refresh, waiting as for [`PurgeStatus`](Self::PurgeStatus).
     RefreshState(u32),
     /// Put a key into a slot of the controller's crypto engine, in place of the one that is there.
-    /// It waits for the end of all commands in flight, one second at most. A host reset puts the
-    /// key there again; [`Shutdown`](Self::Shutdown) takes all keys away.
+    /// It waits for the end of all commands in flight, one second at most. A host reset restores
+    /// the key; [`Shutdown`](Self::Shutdown) removes all keys.
     ProgramKey {
         /// Slot, from 0.
         slot: u8,
@@ -135,9 +140,9 @@ pub enum Operation {
         /// fill are zero.
         length: u32,
     },
-    /// Tell the device the time: nanoseconds since 1970 began.
+    /// Tell the device the time, nanoseconds since 1970-01-01.
     SetTimestamp(u64),
-    /// Choose the unit that the well-known unit BOOT stands for.
+    /// Select the unit that the well-known unit BOOT stands for.
     SetBootLun(BootLunId),
     /// Read blocks of the well-known unit BOOT, up to
     /// [`SERVICE_DATA_MAX`](crate::SERVICE_DATA_MAX) bytes.
@@ -150,7 +155,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the link must be awake for it.
+    /// Whether it needs an awake link.
     fn needs_link(&self) -> bool {
         !matches!(self, Self::Hibernate(_) | Self::Suspend(_))
     }
@@ -177,21 +182,21 @@ impl EndCommands {
     }
 }
 
-/// What an operation gave.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Nothing but success.
+    /// Success without a value.
     None,
     /// An attribute, or a flag as 0 or 1.
     Value(u64),
     /// A descriptor.
     Descriptor(DescriptorBytes),
-    /// How WriteBooster stands.
+    /// Read the state of WriteBooster.
     WriteBooster(WriteBoosterStatus),
-    /// How a resize of its buffer stands.
+    /// The state of a resize of its buffer.
     Resize(ResizeState),
-    /// How its partial flush stands.
+    /// The state of its partial flush.
     PartialFlush(PartialFlushState),
     /// The configuration.
     Configuration(Configuration),
@@ -199,13 +204,13 @@ pub enum Output {
     Task(ServiceResponse),
     /// The RPMB unit.
     RpmbUnit(RpmbUnit),
-    /// What a region of it answered.
+    /// The answer of one of its regions.
     Rpmb(RpmbAnswer),
-    /// What the device thinks of its firmware.
+    /// What the device reports about its firmware.
     Firmware(FfuStatus),
-    /// How a purge stands.
+    /// The state of a purge.
     Purge(PurgeStatus),
-    /// How a refresh stands.
+    /// The state of a refresh.
     Refresh(RefreshState),
     /// Data that was read.
     Bytes(Vec<u8>),
@@ -231,14 +236,17 @@ impl core::fmt::Debug for DescriptorBytes {
     }
 }
 
+/// The error on a controller without a crypto engine.
+const NO_ENGINE: Error = Error::Unsupported("inline encryption");
+
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         if operation.needs_link() {
-            self.resume()?;
+            self.power.resume(&mut self.peer)?;
         }
         let output = self.carry_out(operation)?;
-        // A host reset brings back what was asked for last.
-        let options = &mut self.options;
+        // A host reset restores what was asked for last.
+        let options = &mut self.peer.channel.options;
         match *operation {
             Operation::Link(limits) => options.link = limits,
             Operation::AutoHibern8(idle_us) => options.auto_hibern8_us = Some(idle_us),
@@ -248,78 +256,77 @@ impl<M: Machine> Core<M> {
         Ok(output)
     }
 
+    /// Hands an operation to the object that it concerns.
     fn carry_out(&mut self, operation: &Operation) -> Run<Output> {
+        let Self { peer, power, crypto, .. } = self;
         match *operation {
-            // Jobs of their own, see `Host::begin`.
+            // These are jobs of their own, see `Host::begin`.
             Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),
-            Operation::ReadConfiguration => {
-                return self.read_configuration().map(Output::Configuration);
-            }
-            Operation::Configure { ref plan, token } => self.configure(plan, token),
-            Operation::Nop => self.nop(self.options.timeouts.nop_ms),
-            Operation::Query(ref query) => return self.answer_query(query),
-            Operation::Link(limits) => self.set_link(limits),
-            Operation::Hibernate(true) => self.suspend(SuspendLevel::Hibernate),
-            Operation::Hibernate(false) => self.resume(),
-            Operation::Suspend(level) => self.suspend(level),
-            Operation::AutoHibern8(idle_us) => self.set_auto_hibern8(idle_us),
             Operation::Shutdown => self.shut_down(),
-            Operation::Power(power) => self.start_stop(power)?.map_err(Stop::from),
-            Operation::WriteBooster(on) => self.write_booster_flag(FlagId::WriteBoosterEn, on),
-            Operation::WriteBoosterFlush(on) => {
-                self.write_booster_flag(FlagId::WriteBoosterBufferFlushEn, on)
+            Operation::Link(limits) => power.set_link(peer, limits),
+            Operation::Hibernate(true) => power.suspend(peer, SuspendLevel::Hibernate),
+            Operation::Hibernate(false) => power.resume(peer),
+            Operation::Suspend(level) => power.suspend(peer, level),
+            Operation::AutoHibern8(idle_us) => peer.channel.set_auto_hibern8(idle_us),
+            Operation::Power(level) => power.start_stop(peer, level)?.map_err(Stop::from),
+            Operation::ProgramKey { slot, ref key } => {
+                let engine = crypto.as_mut().ok_or(NO_ENGINE)?;
+                engine.program_key(&mut peer.channel, slot, key)
             }
-            Operation::WriteBoosterFlushInHibernate(on) => {
-                self.write_booster_flag(FlagId::WriteBoosterBufferFlushDuringHibernate, on)
+            Operation::EvictKey { slot } => {
+                let engine = crypto.as_mut().ok_or(NO_ENGINE)?;
+                engine.evict_key(&mut peer.channel, slot)
             }
-            Operation::WriteBoosterStatus => {
-                return self.write_booster_status().map(Output::WriteBooster);
-            }
-            Operation::BackgroundOperations => self.serve_background_operations(),
-            Operation::QueryTask { tag, lun } => return self.ask_task(tag, lun),
-            ref service => return self.serve(service),
+            ref other => return peer.operate(other),
         }
         .map(|()| Output::None)
     }
+}
 
-    fn serve(&mut self, operation: &Operation) -> Run<Output> {
+/// Operations that concern the device alone.
+impl<M: Machine> Peer<M> {
+    fn operate(&mut self, operation: &Operation) -> Run<Output> {
         match *operation {
-            Operation::RpmbUnit => return self.rpmb_unit().map(Output::RpmbUnit),
-            Operation::Rpmb(ref command) => return self.rpmb(command).map(Output::Rpmb),
-            Operation::ResizeWriteBooster(direction) => self.resize_write_booster(direction),
-            Operation::FollowResizeHint => self.follow_resize_hint(),
-            Operation::ResizeState(wait) => return self.resize_state(wait).map(Output::Resize),
-            Operation::SetPartialFlush(flush) => self.set_partial_flush(flush),
-            Operation::PartialFlushState => {
-                return self.partial_flush_state().map(Output::PartialFlush);
+            Operation::ReadConfiguration => {
+                return Configuration::read(self).map(Output::Configuration);
             }
-            Operation::Unpin(on) => self.unpin(on),
-            Operation::WriteFirmware(ref part) => self.write_firmware(part),
-            Operation::FirmwareStatus => return self.firmware_status().map(Output::Firmware),
-            Operation::Purge(on) => self.purge(on),
-            Operation::PurgeStatus(wait) => return self.purge_status(wait).map(Output::Purge),
+            Operation::Configure { ref plan, token } => plan.write(self, token),
+            Operation::Nop => self.nop(self.channel.options.timeouts.nop_ms),
+            Operation::Query(ref query) => return self.answer_query(query),
+            Operation::QueryTask { tag, lun } => return self.ask_task(tag, lun),
+            Operation::BackgroundOperations => self.serve_background_operations(),
+            Operation::RpmbUnit => return RpmbUnit::read(self).map(Output::RpmbUnit),
+            Operation::Rpmb(ref command) => return command.send(self).map(Output::Rpmb),
+            Operation::WriteFirmware(ref part) => part.write(self),
+            Operation::FirmwareStatus => return FirmwarePart::status(self).map(Output::Firmware),
+            Operation::Purge(true) => Upkeep::Purge.begin(self),
+            Operation::Purge(false) => Upkeep::Purge.stop(self),
+            Operation::PurgeStatus(wait) => {
+                let status = Upkeep::Purge.status(self, wait)?;
+                return Ok(Output::Purge(PurgeStatus::from_bits(status)));
+            }
             Operation::StartRefresh(method, unit) => self.start_refresh(method, unit),
-            Operation::StopRefresh => self.stop_refresh(),
-            Operation::RefreshState(wait) => return self.refresh_state(wait).map(Output::Refresh),
+            Operation::StopRefresh => Upkeep::Refresh.stop(self),
+            Operation::RefreshState(wait) => {
+                return RefreshState::read(self, wait).map(Output::Refresh);
+            }
             Operation::ReadErrorHistory { buffer, offset, length } => {
                 return self.read_error_history(buffer, offset, length).map(Output::Bytes);
             }
-            Operation::ProgramKey { slot, ref key } => self.program_key(slot, key),
-            Operation::EvictKey { slot } => self.evict_key(slot),
             Operation::SetTimestamp(nanos) => self.set_timestamp(nanos),
             Operation::SetBootLun(boot) => self.set_boot_lun(boot),
             Operation::ReadBoot { lba, blocks } => {
                 return self.read_boot(lba, blocks).map(Output::Bytes);
             }
-            _ => unreachable!("carried out elsewhere"),
+            ref other => return WriteBooster::of(&self.device).operate(self, other),
         }
         .map(|()| Output::None)
     }
 
     fn ask_task(&mut self, tag: Option<u8>, lun: u8) -> Run<Output> {
         let answer = match tag {
-            Some(tag) => self.task(TaskFunction::QueryTask, lun, tag)?,
-            None => self.task(TaskFunction::QueryTaskSet, lun, 0)?,
+            Some(tag) => self.channel.task(TaskFunction::QueryTask, lun, tag)?,
+            None => self.channel.task(TaskFunction::QueryTaskSet, lun, 0)?,
         };
         answer.map(Output::Task).map_err(|cause: Cause| cause.into())
     }
@@ -328,7 +335,7 @@ impl<M: Machine> Core<M> {
         let reply = self.checked_query(query)?;
         Ok(match query.kind() {
             Kind::Descriptor(id) => {
-                // Both bytes every descriptor but one starts with.
+                // Both bytes that every descriptor but one starts with.
                 let good = reply.bytes().first_chunk().is_some_and(|[length, idn]| {
                     let has_no_type = id == DescriptorId::Fbo;
                     *length >= 2 && (has_no_type || DescriptorId::from_bits(*idn) == id)
@@ -341,5 +348,34 @@ impl<M: Machine> Core<M> {
             Kind::Attribute => Output::Value(query.value_of(&reply)),
             Kind::Flag => Output::Value(reply.fields.flag_value().into()),
         })
+    }
+}
+
+impl WriteBooster {
+    fn operate<M: Machine>(&self, peer: &mut Peer<M>, operation: &Operation) -> Run<Output> {
+        match *operation {
+            Operation::WriteBooster(on) => self.set_flag(peer, FlagId::WriteBoosterEn, on),
+            Operation::WriteBoosterFlush(on) => {
+                self.set_flag(peer, FlagId::WriteBoosterBufferFlushEn, on)
+            }
+            Operation::WriteBoosterFlushInHibernate(on) => {
+                self.set_flag(peer, FlagId::WriteBoosterBufferFlushDuringHibernate, on)
+            }
+            Operation::WriteBoosterStatus => {
+                return self.status(peer).map(Output::WriteBooster);
+            }
+            Operation::ResizeWriteBooster(direction) => self.resize(peer, direction),
+            Operation::FollowResizeHint => self.follow_hint(peer),
+            Operation::ResizeState(wait) => {
+                return self.resize_state(peer, wait).map(Output::Resize);
+            }
+            Operation::SetPartialFlush(flush) => self.set_partial_flush(peer, flush),
+            Operation::PartialFlushState => {
+                return self.partial_flush_state(peer).map(Output::PartialFlush);
+            }
+            Operation::Unpin(on) => self.unpin(peer, on),
+            _ => unreachable!("carried out elsewhere"),
+        }
+        .map(|()| Output::None)
     }
 }

@@ -3,10 +3,10 @@ use crate::quirks::{Correction, Quirks};
 use flysch_wire::ufs::registers::InterruptAggregation;
 use flysch_wire::ufs::uic::HsSeries;
 
-/// Which queue design to use.
+/// The queue design to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueMode {
-    /// MCQ where the controller has it, else SDQ.
+    /// MCQ if the controller has it, else SDQ.
     #[default]
     Auto,
     /// The single doorbell of UFS 3.1 and earlier, up to 32 slots.
@@ -15,12 +15,12 @@ pub enum QueueMode {
     Mcq,
 }
 
-/// The fastest link the driver may set up. The device's and the host's own limits come on top.
+/// The fastest link that the driver may set up. The limits of device and host apply as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// Highest high-speed gear, 1..=5; 0 leaves the link in the low speed it starts in.
+    /// Highest high-speed gear, 1..=5; 0 leaves the link in the low speed in which it starts.
     pub gear: u8,
-    /// Most lanes per direction, 1 or 2.
+    /// Maximum number of lanes per direction, 1 or 2.
     pub lanes: u8,
     /// Rate series.
     pub series: HsSeries,
@@ -32,24 +32,23 @@ impl Default for LinkLimits {
     }
 }
 
-/// Interrupt aggregation: several completions for one interrupt, at the price of their latency.
+/// Interrupt aggregation: one interrupt for several completions, at the cost of their latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregation {
-    /// Completions after which the interrupt comes, 1..=31.
+    /// Completions after which the interrupt is raised, 1..=31.
     pub completions: u8,
-    /// How long the first of them waits for the others at most, µs, 40..=10200; counted in units of
-    /// 40.
+    /// How long the first of them waits for the others at most, µs, 40..=10200, in units of 40.
     pub timeout_us: u16,
 }
 
 impl Aggregation {
-    /// Whether a controller can count and time so.
+    /// Whether a controller supports these values.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         (1..=31).contains(&self.completions) && (40..=10_200).contains(&self.timeout_us)
     }
 
-    /// What to write to UTRIACR or MCQIACR, to begin and after every interrupt.
+    /// The value for UTRIACR or MCQIACR, at the beginning and after every interrupt.
     pub(crate) fn control(&self) -> InterruptAggregation {
         let units = u32::from(self.timeout_us).div_ceil(InterruptAggregation::TIMEOUT_UNIT_US);
         InterruptAggregation::new()
@@ -61,13 +60,13 @@ impl Aggregation {
     }
 }
 
-/// How long the driver waits for things. The defaults are what the drivers in the field have
-/// settled on (Linux ufshcd unless said otherwise).
+/// How long the driver waits. The defaults are those of the drivers in the field (Linux ufshcd
+/// unless noted otherwise).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// HCE to follow what was written to it, ms.
+    /// Until HCE shows what was written to it, ms.
     pub enable_ms: u32,
-    /// From writing HCE to the first look at it, µs (Linux: 1000).
+    /// From writing HCE to reading it for the first time, µs (Linux: 1000).
     pub enable_settle_us: u32,
     /// One UIC command, ms.
     pub uic_ms: u32,
@@ -75,17 +74,17 @@ pub struct Timeouts {
     pub nop_ms: u32,
     /// One query, ms.
     pub query_ms: u32,
-    /// fDeviceInit to clear, ms.
+    /// Until fDeviceInit clears, ms.
     pub device_init_ms: u32,
     /// One task management request, ms.
     pub task_ms: u32,
-    /// A slot to be cleared by UTRLCLR or by MCQ clean-up, ms.
+    /// Until a slot is cleared by UTRLCLR or by MCQ clean-up, ms.
     pub clear_ms: u32,
     /// START STOP UNIT, ms.
     pub start_stop_ms: u32,
     /// One command of RPMB, error history or the boot unit, ms (Linux, advanced RPMB: 3000).
     pub service_ms: u32,
-    /// How often a lane with commands in flight looks for errors and overdue commands, ms.
+    /// How often a lane with commands in flight checks for errors and overdue commands, ms.
     pub watchdog_ms: u32,
     /// How long a lane with an overdue command waits for a host that nobody polls. Then it switches
     /// the controller off, and every command of every lane ends with
@@ -112,33 +111,35 @@ impl Default for Timeouts {
     }
 }
 
-/// What the caller wants of the driver. `Options::default()` suits one thread and any controller.
+/// What the caller wants from the driver. `Options::default()` suits one thread and any controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which queue design.
+    /// Queue design.
     pub queue: QueueMode,
     /// Lanes, each a [`Port`](crate::Port) of its own: queue pairs in MCQ, disjoint slot ranges in
     /// SDQ. At least 1.
     pub lanes: u8,
-    /// Whether the host has a lane of its own - one slot of the doorbell, or a queue pair - and is
-    /// a part for itself: [`Host::split`](crate::Host::split). Else it rides on the first lane.
+    /// Whether the host has a lane of its own - one slot of the doorbell, or a queue pair - and can
+    /// be separated from the ports: [`Host::split`](crate::Host::split). Otherwise it shares the
+    /// first lane.
     pub apart: bool,
-    /// Commands in flight per lane, 1..=255. SDQ divides the controller's slots among the lanes,
-    /// so a lane may get less.
+    /// Commands in flight per lane, 1..=255. SDQ divides the controller's slots among the lanes, so
+    /// a lane may get fewer.
     pub depth: u16,
-    /// Whether completions raise the interrupt line. Without, the caller polls, or calls
+    /// Whether completions raise the interrupt line. Otherwise the caller polls, or calls
     /// [`Port::arm`](crate::Port::arm) before it waits.
     pub interrupts: bool,
     /// Whether each queue pair raises a vector of its own (event-specific interrupts), where
-    /// controller and machine can: then each lane waits on [`Port::vector`](crate::Port::vector)
-    /// and none disturbs another. Without, all share the line.
+    /// controller and machine support that: then each lane waits for
+    /// [`Port::vector`](crate::Port::vector) and does not disturb others. Otherwise all share the
+    /// line.
     pub event_interrupts: bool,
-    /// Whether several completions share an interrupt. Left off where the controller cannot.
-    /// With the single doorbell, which has one counter, for one lane only.
+    /// Whether several completions share an interrupt. Not used if the controller does not support
+    /// it. With the single doorbell, which has one counter, for one lane only.
     pub aggregation: Option<Aggregation>,
     /// Longest data transfer of one command, bytes; at most [`TRANSFER_MAX`](Self::TRANSFER_MAX).
     pub transfer_max: u32,
-    /// The fastest link wanted.
+    /// The fastest link that is wanted.
     pub link: LinkLimits,
     /// Reference clock to set in the device (bRefClkFreq: 0 19.2, 1 26, 2 38.4, 3 52 MHz).
     /// `None` leaves it to the [`Platform`](crate::Platform).
@@ -152,16 +153,16 @@ pub struct Options {
     /// reads the temperature when it is too high or too low (bits 3 and 4); all are kept for the
     /// caller: [`Host::take_events`](crate::Host::take_events).
     pub exception_events: u16,
-    /// What is known better than the table of controllers.
+    /// Corrections of the table of controllers.
     pub quirks: Correction<Quirks>,
-    /// What is known better than the table of devices.
+    /// Corrections of the table of devices.
     pub device_quirks: Correction<DeviceQuirks>,
-    /// How long to wait for things.
+    /// Time limits.
     pub timeouts: Timeouts,
 }
 
 impl Options {
-    /// Most one command can transfer, bytes: eight physical region entries of 256 KiB.
+    /// Maximum transfer of one command, bytes: eight physical region entries of 256 KiB.
     pub const TRANSFER_MAX: u32 = 8 * 256 * 1024;
 }
 

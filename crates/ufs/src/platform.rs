@@ -1,11 +1,11 @@
-//! What the board around a controller does and has to be told.
+//! What the board around a controller does, and what it has to be told.
 //!
 //! A controller alone is a window of registers. On a board it also has clocks, supplies, a reset
-//! line to the device, a PHY that wants vendor attributes at certain moments. An operating system
-//! or firmware that ports the driver to a chip implements [`Platform`] and hands it to
+//! line to the device, and a PHY that needs vendor attributes at certain moments. An operating
+//! system or firmware that ports the driver to a chip implements [`Platform`] and hands it to
 //! [`Host::with_platform`](crate::Host::with_platform); every method has a default that is right
-//! where there is nothing to do, and a host without a platform does not look for one. All calls
-//! come from the thread that polls the host, none of them per command.
+//! where there is nothing to do, and a host works without a platform too. All calls are made on the
+//! thread that polls the host, none of them per command.
 
 use crate::device_quirks::DeviceQuirks;
 use crate::link::Link;
@@ -19,23 +19,23 @@ use flysch_wire::ufs::uic::UicAttribute;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The bring-up step of this name in [`STEPS`](crate::STEPS); also when a recovery or a new
-    /// try goes through it again.
+    /// The bring-up step of this name in [`STEPS`](crate::STEPS); also when a recovery or a new try
+    /// repeats it.
     Step(&'static str),
     /// DME_LINKSTARTUP, inside its step.
     LinkStartup,
-    /// The link changes to this speed. Told anew for every speed that is tried.
+    /// The link changes to this speed. Told for every speed that is tried.
     PowerMode(Link),
     /// DME_HIBERNATE_ENTER.
     HibernateEnter,
     /// DME_HIBERNATE_EXIT.
     HibernateExit,
-    /// START STOP UNIT to this power mode of the device. Before a higher one the supplies it needs
-    /// are switched on; after a lower one, which the device has reached and settled in, those it
-    /// does without may go. A bring-up begins with all of them on, at
-    /// `Step("controller disable")`. What a caller sends through a port himself is not told.
+    /// START STOP UNIT to this power mode of the device. Before a higher mode the supplies it needs
+    /// must be switched on; after a lower mode, when the device has settled in it, those it does
+    /// not need may be switched off. A bring-up begins with all of them on, at `Step("controller
+    /// disable")`. Commands that a caller sends through a port are not told.
     DevicePower(DevicePower),
-    /// The controller is switched off for good: [`Operation::Shutdown`](crate::Operation).
+    /// The controller is switched off permanently: [`Operation::Shutdown`](crate::Operation).
     Shutdown,
 }
 
@@ -44,7 +44,7 @@ pub enum Event {
 pub enum Phase {
     /// It is about to happen.
     Before,
-    /// It has happened, and well.
+    /// It has happened successfully.
     After,
 }
 
@@ -55,26 +55,26 @@ pub struct DmeSetting {
     pub attribute: UicAttribute,
     /// GenSelectorIndex: a transmit lane, 4 + a receive lane, or 0.
     pub selector: u16,
-    /// Whether it is the device's end of the link.
+    /// Whether it belongs to the device's end of the link.
     pub peer: bool,
     /// Its value.
     pub value: u32,
 }
 
-/// What the controller's clocks shall do.
+/// What to do with the controller's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
     /// Off: after shutdown, and while the link hibernates on command.
     Off,
     /// On: before anything else is done.
     On,
-    /// Scaled down, after the link got slow: HS-G1 or less.
+    /// Scaled down, after the link became slow: HS-G1 or less.
     Slow,
-    /// Scaled up, before the link gets faster than that.
+    /// Scaled up, before the link becomes faster than that.
     Fast,
 }
 
-/// bRefClkFreq: the reference clock the board gives the device.
+/// bRefClkFreq: the reference clock that the board supplies to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReferenceClock {
@@ -91,7 +91,7 @@ pub enum ReferenceClock {
 /// Where the run-time registers of one queue pair are, bytes from the start of the register window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueRegisters {
-    /// The block that starts with SQHP (what SQDAO should say).
+    /// The block that starts with SQHP (what SQDAO should contain).
     pub submission: u32,
     /// The block that starts with CQHP (CQDAO).
     pub completion: u32,
@@ -99,29 +99,30 @@ pub struct QueueRegisters {
     pub completion_interrupt: u32,
 }
 
-/// A platform could not do its part: a number of its own, shown in the error.
+/// A platform could not do its part: a number of its choice, shown in the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlatformError(pub u16);
 
-/// The board around a controller. Times are microseconds the driver waits before it goes on.
+/// The board around a controller. Times are how long the driver waits before it continues, in
+/// microseconds.
 pub trait Platform: Debug + Send {
-    /// Told before and after each [`Event`]; answers how long to wait, µs.
+    /// Called before and after each [`Event`]; returns how long to wait, µs.
     ///
     /// # Errors
-    /// The event counts as failed: a bring-up step is tried again as its table says.
+    /// The event counts as failed: a bring-up step is tried again as specified in its table.
     fn notice(&mut self, event: Event, phase: Phase) -> Result<u32, PlatformError> {
         let _ = (event, phase);
         Ok(0)
     }
 
-    /// The `n`-th attribute to set at this moment, asked for with rising `n` until `None`, after
-    /// [`notice`](Self::notice). An attribute that is refused is noted and passed over.
+    /// The `n`-th attribute to set at this moment; called with increasing `n` until `None`, after
+    /// [`notice`](Self::notice). An attribute that is refused is logged and skipped.
     fn setting(&mut self, event: Event, phase: Phase, n: usize) -> Option<DmeSetting> {
         let _ = (event, phase, n);
         None
     }
 
-    /// Drives RST_n of the device: `true` holds the device in reset (line low). `false` says that
+    /// Drives RST_n of the device: `true` holds the device in reset (line low). Returns `false` if
     /// there is no such line.
     fn device_reset(&mut self, hold: bool) -> bool {
         let _ = hold;
@@ -133,23 +134,24 @@ pub trait Platform: Debug + Send {
         let _ = clocks;
     }
 
-    /// The reference clock the board gives the device; `None` leaves what the device has.
+    /// The reference clock that the board supplies to the device; `None` keeps the device's
+    /// setting.
     fn reference_clock(&self) -> Option<ReferenceClock> {
         None
     }
 
-    /// Where the run-time registers of a queue are, asked where the controller's own offset
-    /// registers (SQDAO, CQDAO) read zero.
+    /// Where the run-time registers of a queue are; called if the controller's own offset registers
+    /// (SQDAO, CQDAO) read zero.
     fn queue_registers(&self, queue: u8) -> Option<QueueRegisters> {
         let _ = queue;
         None
     }
 
-    /// The device behind the link is known now: what it is, and the deviations it is known for.
-    /// Those that need registers of the PHY are the platform's to deal with. It answers what the
-    /// board or the SoC knows better, as Linux's host drivers do with tables of their own: see
-    /// [`DeviceQuirks::on_qualcomm`]. What the caller's
-    /// [`Options::device_quirks`](crate::Options::device_quirks) say comes on top.
+    /// Called when the device behind the link is known, with its known deviations. The platform has
+    /// to deal with those that need registers of the PHY. It returns corrections from the board or
+    /// the SoC, as Linux's host drivers do with tables of their own: see
+    /// [`DeviceQuirks::on_qualcomm`]. The caller's
+    /// [`Options::device_quirks`](crate::Options::device_quirks) are applied after them.
     fn device(
         &mut self,
         descriptor: &DeviceDescriptor,

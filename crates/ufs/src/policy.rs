@@ -1,18 +1,18 @@
 //! What a host does by itself as load comes and goes.
 //!
-//! A [`Policy`] holds rules and their state and asks the host for operations; it has no clock of
-//! its own. Its owner tells it how much is in flight, polls it where the host is polled, and again
+//! A [`Policy`] holds rules and their state and requests operations from the host; it has no clock
+//! of its own. Its owner tells it how much is in flight, polls it together with the host, and also
 //! at [`poll_at`](Policy::poll_at):
 //!
-//! - **scaling**: the link runs at its full speed while there is I/O, and in a low gear once there
-//!   was none for a while; the platform scales the clocks with it;
+//! - **scaling**: the link runs at its full speed while there is I/O, and in a low gear after a
+//!   while without; the platform scales the clocks with it;
 //! - **suspend**: after a longer while the link hibernates and the platform's clocks are gated, and
 //!   before that the device may be put to sleep; a command wakes both;
 //! - **WriteBooster**: its buffer is flushed when little of it is left, while there is nothing else
 //!   to do, and while the link hibernates.
 //!
-//! A host recovers from what fails by itself; the policy takes its failure as "not now" and tries
-//! again at the next change of load.
+//! A host recovers from failures by itself; the policy treats them as "not now" and tries again at
+//! the next change of load.
 
 use crate::host::{Host, Progress};
 use crate::operation::{Operation, Output};
@@ -22,58 +22,58 @@ use crate::writebooster::WriteBoosterStatus;
 use flysch_api::machine::{Instant, Machine};
 
 const US: u64 = 1_000;
-/// The buffer is not looked at more often, µs.
+/// Minimum interval between two checks of the buffer, µs.
 const LOOK_MIN_US: u32 = 1_000;
-/// Pause after which a resize may begin where none is named, µs.
+/// Idle time after which a resize may begin if none is specified, µs.
 const HINT_AFTER_US: u32 = 50_000;
 
-/// When what is done. `Rules::default()` does nothing.
+/// What is done when. `Rules::default()` does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The link's speeds by load.
+    /// The link's speeds depending on load.
     pub scaling: Option<Scaling>,
-    /// Without I/O for so long link and device are suspended, µs (Linux: 2 s of idle time before
-    /// runtime suspend).
+    /// Time without I/O after which link and device are suspended, µs (Linux: 2 s of idle time
+    /// before runtime suspend).
     pub suspend_after_us: Option<u32>,
-    /// How deep (Linux: rpm_lvl).
+    /// How deep they are suspended (Linux: rpm_lvl).
     pub suspend_level: SuspendLevel,
-    /// What is done about the WriteBooster buffer.
+    /// What is done with the WriteBooster buffer.
     pub write_booster: Option<BoosterRules>,
 }
 
-/// The link's speeds by load.
+/// The link's speeds depending on load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
     /// The speed while there is I/O.
     pub fast: LinkLimits,
-    /// The speed without.
+    /// The speed without I/O.
     pub slow: LinkLimits,
-    /// Without I/O for so long the link gets slow, µs.
+    /// Time without I/O after which the link becomes slow, µs.
     pub slow_after_us: u32,
 }
 
 impl Default for Scaling {
-    /// Everything there is while there is I/O, HS-G1 100 ms after it.
+    /// Full speed while there is I/O, HS-G1 100 ms after it.
     fn default() -> Self {
         let fast = LinkLimits::default();
         Self { fast, slow: LinkLimits { gear: 1, ..fast }, slow_after_us: 100_000 }
     }
 }
 
-/// What is done about the WriteBooster buffer.
+/// What is done with the WriteBooster buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoosterRules {
-    /// At so little of the buffer left, or less, it is flushed under load, too, percent (devices
-    /// tell in steps of ten; Linux: 40).
+    /// Free part of the buffer at which, or below which, it is flushed under load as well, percent
+    /// (devices report steps of ten; Linux: 40).
     pub flush_at_percent: u8,
-    /// How often that is looked at while there is load, µs.
+    /// How often that is checked under load, µs.
     pub look_every_us: u32,
-    /// Without I/O for so long the buffer is flushed, µs; `None` leaves it.
+    /// Time without I/O after which the buffer is flushed, µs; `None` leaves it.
     pub idle_flush_after_us: Option<u32>,
     /// Whether it is flushed while the link hibernates.
     pub in_hibernate: bool,
-    /// Whether without I/O the buffer is resized as the device recommends (UFS 4.1), with the
-    /// flush on idle, or after 50 ms where there is none.
+    /// Whether the buffer is resized without I/O as the device recommends (UFS 4.1), together with
+    /// the flush on idle, or after 50 ms if there is none.
     pub follow_hint: bool,
 }
 
@@ -96,27 +96,27 @@ enum Step {
     Slow,
     Suspend,
     FlushInHibernate,
-    /// Flush because nothing else is to do.
+    /// Flush because there is nothing else to do.
     IdleFlush,
-    /// Resize as the device recommends because nothing else is to do.
+    /// Resize as the device recommends because there is nothing else to do.
     Resize,
     Look,
     Flush(bool),
 }
 
-/// Rules and how they stand.
+/// Rules and their state.
 #[derive(Clone, Debug)]
 pub struct Policy {
     rules: Rules,
     in_flight: u32,
-    /// Since when nothing is in flight; meaningless while something is.
+    /// Since when nothing has been in flight; meaningless while something is.
     idle_since: Instant,
     under_way: Option<Step>,
-    /// The link was asked to be slow.
+    /// The link was told to be slow.
     is_slow: bool,
-    /// The link was asked to hibernate, and no I/O came since.
+    /// The link was told to hibernate, and there has been no I/O since.
     is_suspended: bool,
-    /// The buffer was looked at, or asked to be flushed, in this idle period.
+    /// The buffer was checked or flushed in this idle period.
     flushed_idle: bool,
     /// The device's advice on the size of the buffer was followed in this idle period.
     resized_idle: bool,
@@ -128,7 +128,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that begins with a host that is up, fast and idle since `now`.
+    /// A policy for a host that is up, fast and idle since `now`.
     pub const fn new(rules: Rules, now: Instant) -> Self {
         Self {
             rules,
@@ -146,7 +146,7 @@ impl Policy {
         }
     }
 
-    /// So many commands are in flight or wait to be taken, of all lanes together.
+    /// Tells how many commands of all lanes together are in flight or waiting to be accepted.
     pub const fn load(&mut self, in_flight: u32, now: Instant) {
         if in_flight > 0 {
             (self.is_suspended, self.flushed_idle, self.resized_idle) = (false, false, false);
@@ -156,25 +156,25 @@ impl Policy {
         self.in_flight = in_flight;
     }
 
-    /// The WriteBooster buffer as last looked at.
+    /// The WriteBooster buffer when it was last checked.
     pub const fn write_booster(&self) -> Option<&WriteBoosterStatus> {
         self.booster.as_ref()
     }
 
-    /// Whether the policy has an operation under way: the host takes no other meanwhile.
+    /// Whether an operation of the policy is in progress; the host accepts no other meanwhile.
     pub const fn is_busy(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Takes the end of what is under way and begins what is due. The host must not have an
-    /// operation of its owner's under way.
+    /// Processes the end of the current operation and begins what is due. No operation of the
+    /// host's owner may be in progress.
     pub fn poll<M: Machine>(&mut self, host: &mut Host<M>, now: Instant) {
         loop {
             if let Some(step) = self.under_way {
                 match host.poll(now) {
                     Progress::Busy => return,
                     Progress::Done(result) => self.ended(step, result.ok(), now),
-                    // A recovery took it.
+                    // A recovery ended it.
                     Progress::Idle => self.under_way = None,
                 }
             }
@@ -186,7 +186,7 @@ impl Policy {
         }
     }
 
-    /// When the policy wants to be polled: for what is under way the host's own `poll_at` says it.
+    /// When the policy wants to be polled; during an operation the host's own `poll_at` applies.
     pub fn poll_at(&self) -> Option<Instant> {
         if self.is_busy() {
             return None;
@@ -199,7 +199,7 @@ impl Policy {
         self.candidates().find(|(at, _)| at.is_some_and(|at| at <= now)).map(|(_, step)| step)
     }
 
-    /// Everything that may come next and when, the most urgent first.
+    /// Everything that may come next and when, most urgent first.
     fn candidates(&self) -> impl Iterator<Item = (Option<Instant>, Step)> {
         let (is_idle, awake) = (self.in_flight == 0, !self.is_suspended);
         let after = |us: Option<u32>, wanted: bool| {
@@ -213,8 +213,8 @@ impl Policy {
         let look = booster.filter(|_| !is_idle).map(|_| self.look_at);
         let hint = booster.filter(|rules| rules.follow_hint);
         let hint = hint.map(|rules| rules.idle_flush_after_us.unwrap_or(HINT_AFTER_US));
-        // What an idle period began to flush goes on until all is flushed; under load it stops
-        // unless the buffer is nearly full.
+        // A flush begun in an idle period continues until everything is flushed; under load it
+        // stops unless the buffer is nearly full.
         [
             (fast, Step::Fast),
             ((told && awake).then_some(Instant::START), Step::FlushInHibernate),
@@ -231,7 +231,7 @@ impl Policy {
         .into_iter()
     }
 
-    /// Now, if the buffer as last looked at asks for a flush to begin or to end.
+    /// Now, if the last check of the buffer requires a flush to begin or to end.
     fn flush_wish(&self) -> Option<Instant> {
         let (rules, status) =
             (self.rules.write_booster?, self.booster.filter(|_| !self.is_suspended)?);
@@ -255,12 +255,12 @@ impl Policy {
         }
     }
 
-    /// An operation ended; without an output it failed.
+    /// An operation has ended; without an output it has failed.
     fn ended(&mut self, step: Step, output: Option<Output>, now: Instant) {
         self.under_way = None;
         let is_idle = self.in_flight == 0;
         match (step, output) {
-            // What failed is tried again after the next change of load, not at once.
+            // A failed operation is tried again after the next change of load, not at once.
             (Step::Fast, _) => self.is_slow = false,
             (Step::Slow, _) => self.is_slow = true,
             (Step::Suspend, _) => self.is_suspended = is_idle,
@@ -270,7 +270,7 @@ impl Policy {
                 self.flushing |= output.is_some();
                 self.booster = None;
             }
-            // A device that cannot refuses before it is asked anything.
+            // For a device without this feature it is refused before the device is asked.
             (Step::Resize, _) => self.resized_idle = is_idle,
             (Step::Look, output) => {
                 let every = self.rules.write_booster.map_or(0, |rules| rules.look_every_us);

@@ -1,4 +1,4 @@
-//! Ports: a lane, or the host that rides on one, as the command layer sees it.
+//! Ports: a lane, or the host with its lane, as the command layer sees it.
 
 use crate::Error;
 use crate::host::Host;
@@ -51,26 +51,27 @@ impl<M: Machine> Port<M> {
     }
 
     /// Ends a command of this port before its deadline; its outcome will be
-    /// [`Ended::Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such
-    /// command is in flight.
+    /// [`Ended::Aborted`](command::Ended::Aborted) unless it completes before that. `false` if no
+    /// such command is in flight.
     pub fn abort(&mut self, token: u32) -> bool {
         self.lane_mut().abort(token)
     }
 
-    /// The interrupt vector that ends of this port's commands raise, once the host is up: 0, the
-    /// line, where queues have none of their own. [`Machine::on_vector`] waits for it alone. The
-    /// line, for errors, is the first port's or the host's.
+    /// The interrupt vector that this port's completions raise, once the host is up: 0, the line,
+    /// if queues have no vectors of their own. [`Machine::on_vector`] waits for it alone. The line,
+    /// which signals errors, belongs to the first port or to the host.
     pub fn vector(&self) -> u16 {
         let lane = self.lane_ref();
         if lane.word().starts().signals.messages { lane.index as u16 } else { 0 }
     }
 
-    /// Polled mode: lets completions raise the interrupt. `true` means nothing has ended
-    /// since, so waiting for the interrupt cannot miss anything; `false` means poll first.
+    /// Polled mode: lets completions raise the interrupt. `true` means that nothing has ended
+    /// since, so waiting for the interrupt cannot miss anything; `false` means that the caller must
+    /// poll first.
     ///
-    /// It is masked again by the next poll that finds something. With several lanes on the line
-    /// a lane may clear the status another is about to wait for, so each also
-    /// waits no longer than [`poll_at`](command::Port::poll_at), which then is at most 1 ms away.
+    /// It is masked again by the next poll that finds something. If several lanes share the line, a
+    /// lane may clear the status that another is about to wait for, so each waits no longer than
+    /// until [`poll_at`](command::Port::poll_at), which then is at most 1 ms away.
     pub fn arm(&mut self) -> bool {
         self.lane_mut().arm()
     }
@@ -122,7 +123,7 @@ impl<M: Machine> command::Port for Port<M> {
     fn poll(&mut self, now: Instant) -> Option<Outcome> {
         match &mut self.inner {
             Inner::Host(host) => host.poll_lane(now),
-            // Made anew, so that only an outcome that comes this way has to be in memory.
+            // Built anew, so that only an outcome that takes this path has to be in memory.
             Inner::Lane(lane) => lane.poll(now).map(renewed),
         }
     }
@@ -140,13 +141,13 @@ impl<M: Machine> command::Port for Port<M> {
 }
 
 impl<M: Machine> Host<M> {
-    /// The host and its ports apart, where [`Options::apart`](crate::Options::apart) gave it a lane
-    /// of its own: each may go to a thread of its own. The host must be polled at
-    /// [`poll_at`](Self::poll_at) for deadlines, recovery and a link that shall wake; once it is
-    /// dropped every port is gone.
+    /// Separates the host from its ports, if [`Options::apart`](crate::Options::apart) gave it a
+    /// lane of its own: each may go to a thread of its own. The host must be polled at
+    /// [`poll_at`](Self::poll_at) for deadlines, recovery and a link that has to wake; once it is
+    /// dropped, every port is gone.
     ///
     /// # Errors
-    /// [`Error::Options`] if the host rides on the first lane.
+    /// [`Error::Options`] if the host shares the first lane.
     pub fn split(mut self) -> Result<(Self, Vec<Port<M>>), Error> {
         if !self.is_apart() {
             return Err(Error::Options("the host has no lane of its own: set `apart`"));

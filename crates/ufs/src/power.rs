@@ -1,296 +1,150 @@
-//! Power: the link's gear, lanes and rate, its hibernation by itself, the device's own power modes,
-//! and the end.
+//! Power: the link from start-up to full speed, the device's own power modes, and the clocks that
+//! go with both.
 
-use crate::control::{Core, Run, Stop};
+use crate::board::Board;
+use crate::channel::{Channel, Run, Stop};
 use crate::device_quirks::DeviceQuirk;
-use crate::exchange::{HostCommand, Moves};
-use crate::history::{ErrorKind, ErrorRecord};
-use crate::host_watch;
+use crate::exchange::HostCommand;
+use crate::history::ErrorKind;
 use crate::link::Link;
+use crate::management::Peer;
 use crate::options::LinkLimits;
-use crate::platform::{Clocks, DmeSetting, Event, Phase};
+use crate::platform::{Event, Phase};
 use crate::power_mode::DevicePower;
 use crate::quirks::Quirk;
-use crate::time::{MS, US};
+use crate::speed::speeds;
+use crate::time::MS;
+use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_orders::Order;
 use flysch_script::Player;
-use flysch_wire::ufs::registers::{AHIT, Ahit};
-use flysch_wire::ufs::uic::{
-    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicResult,
-};
+use flysch_wire::ufs::registers::{AHIT, Ahit, HCS, Hcs, IS, UECDL, UECDME, UECN, UECPA, UECT};
+use flysch_wire::ufs::uic::{PaPowerMode, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::Wlun;
 
-/// What PA_GRANULARITY means, µs (UniPro: 1 to 6).
-fn granule_us(granularity: u32) -> Option<u32> {
-    [1, 4, 8, 16, 32, 100].get((granularity as usize).checked_sub(1)?).copied()
-}
-
-/// What to try, best first: for every gear the other rate series and one lane before the next
-/// lower gear. Boards have been seen to lose the link in series B, and with the second lane.
-fn speeds(gear: u8, lanes: u8, series: HsSeries) -> impl Iterator<Item = Link> {
-    let series = [series, HsSeries::A];
-    let kinds = if series[0] == HsSeries::A { 1 } else { 2 };
-    let lanes = (1..=lanes).rev();
-    let pairs = lanes.flat_map(move |n| series.into_iter().take(kinds).map(move |s| (n, s)));
-    (1..=gear).rev().flat_map(move |gear| {
-        pairs.clone().map(move |(lanes, series)| Link {
-            high_speed: true,
-            gear,
-            lanes,
-            series,
-            hibernating: false,
-        })
-    })
-}
-
-/// SBC SYNCHRONIZE CACHE(10).
-const SYNCHRONIZE_CACHE: u8 = 0x35;
 /// SBC START STOP UNIT.
 const START_STOP_UNIT: u8 = 0x1B;
 
-/// Time-outs of the data link layer the two ends agree on when the gear changes: flow control
-/// protection, replay, acknowledgement request; for traffic classes 0 and 1 (Linux, UniPro
-/// defaults for HS).
-const DATA_LINK_TIMEOUTS: [u32; 3] = [8191, 65535, 32767];
+/// What of board, link and device is awake, and how fast.
+#[derive(Debug, Default)]
+pub(crate) struct Power {
+    pub(crate) board: Board,
+    pub(crate) link: Link,
+    /// A suspend has put the device to sleep: whoever wakes the link wakes it too.
+    pub(crate) asleep: bool,
+}
 
-/// TX_HS_EQUALIZER_SETTING for 3.5 dB, and PA_TXHSG1SYNCLENGTH, where quirks ask for them (Linux,
-/// for Qualcomm's hosts).
-const DEEMPHASIS_3_5_DB: u32 = 4;
-const PEER_SYNC_LENGTH: u32 = 0x4A;
+/// The link.
+impl Power {
+    /// Starts the link up and waits until a device is there.
+    pub(crate) fn start_link<M: Machine>(
+        &mut self,
+        channel: &mut Channel<M>,
+        timeout_ms: u32,
+    ) -> Run<()> {
+        if channel.quirks.has(Quirk::LccOff) {
+            // Tolerated where the attribute is missing; the link then starts as it can.
+            let _ = channel.dme_set(UicAttribute::PaLocalTxLccEnable, 0)?;
+        }
+        self.board.tell(channel, Event::LinkStartup, Phase::Before)?;
+        channel.uic(UicCommand::control(UicOpcode::DmeLinkstartup))??;
+        let present = Hcs::new().with_dp(true).into_bits();
+        if channel.until(("HCS", HCS), present, present, timeout_ms)?.is_err() {
+            return Err(Cause::NoDevice.into());
+        }
+        // Start-up raises errors of its own; they say nothing about the link that is up now.
+        for register in [UECPA, UECDL, UECN, UECT, UECDME] {
+            channel.read(register);
+        }
+        let stale = channel.read(IS);
+        channel.write(IS, stale);
+        channel.once(|channel| {
+            self.link = Link::default();
+            channel.shared.orders.take_causes().into()
+        });
+        self.board.tell(channel, Event::LinkStartup, Phase::After)
+    }
 
-/// What a quirk of the device has done to the link.
-type Tuning<M> = fn(&mut Core<M>) -> Run<()>;
-
-use UicAttribute as A;
-
-impl<M: Machine> Core<M> {
-    /// Brings the link to the highest speed both ends and `limits` allow. Where a gear does not
-    /// come up, the next lower one is tried.
-    pub(crate) fn set_link(&mut self, limits: LinkLimits) -> Run<()> {
-        if self.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
+    /// Brings the link to the highest speed that both ends and `limits` allow. Where a gear does
+    /// not come up, the next lower one is tried.
+    pub(crate) fn set_link<M: Machine>(
+        &mut self,
+        peer: &mut Peer<M>,
+        limits: LinkLimits,
+    ) -> Run<()> {
+        if peer.channel.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
             return Ok(());
         }
-        let Some((gear, lanes)) = self.common_ground(limits)? else { return Ok(()) };
+        let Some((gear, lanes)) = limits.common(&mut peer.channel)? else { return Ok(()) };
         let mut last = Cause::NoDevice;
         for wanted in speeds(gear, lanes, limits.series) {
-            match self.change_link_told(wanted)? {
+            match self.change_link(peer, wanted)? {
                 Ok(()) => {
-                    self.effect(|core| core.link = wanted);
+                    peer.channel.effect(|_| self.link = wanted);
                     return Ok(());
                 }
-                Err(cause) => {
-                    self.note_speed(wanted, cause);
-                    last = cause;
-                }
+                Err(cause) => last = cause,
             }
         }
         Err(last.into())
     }
 
-    pub(crate) fn note_speed(&mut self, wanted: Link, cause: Cause) {
-        let series = u32::from(wanted.series.into_bits());
-        let value = u32::from(wanted.gear) | u32::from(wanted.lanes) << 8 | series << 16;
-        self.effect(|core| {
-            core.errors.keep(ErrorRecord {
-                at: core.now,
-                kind: ErrorKind::LinkSpeed,
-                value,
-                step: None,
-                error: Some(cause.into()),
-            });
-        });
-    }
-
-    /// Highest common gear and number of lanes; `None` if there is no high speed.
-    fn common_ground(&mut self, limits: LinkLimits) -> Run<Option<(u8, u8)>> {
-        let mut numbers = [0; 4];
-        let sources = [
-            (A::PaMaxrxhsgear, false),
-            (A::PaMaxrxhsgear, true),
-            (A::PaConnectedrxdatalanes, false),
-            (A::PaConnectedtxdatalanes, false),
-        ];
-        for (number, (attribute, peer)) in numbers.iter_mut().zip(sources) {
-            let read = if peer { self.dme_peer_get(attribute)? } else { self.dme_get(attribute)? };
-            match read {
-                Ok(value) => *number = value,
-                Err(_) if self.quirks.has(Quirk::DmeErrorsNotFatal) => return Ok(None),
-                Err(cause) => return Err(cause.into()),
-            }
-        }
-        let [local_gear, peer_gear, rx_lanes, tx_lanes] = numbers;
-        let gear = local_gear.min(peer_gear).min(limits.gear.into()) as u8;
-        let lanes = rx_lanes.min(tx_lanes).min(limits.lanes.into()) as u8;
-        Ok((gear > 0 && lanes > 0).then_some((gear, lanes)))
-    }
-
-    /// Changes the speed; the platform is told and its clocks follow.
-    pub(crate) fn change_link_told(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
+    /// Changes the speed; the platform is told and its clocks follow. A failure is logged.
+    fn change_link<M: Machine>(
+        &mut self,
+        peer: &mut Peer<M>,
+        wanted: Link,
+    ) -> Run<Result<(), Cause>> {
+        let (channel, board) = (&mut peer.channel, &mut self.board);
         let is_fast = wanted.high_speed && wanted.gear > 1;
         if is_fast {
-            self.scale(true);
+            board.scale(channel, true);
         }
-        self.tell(Event::PowerMode(wanted), Phase::Before)?;
-        if let Err(cause) = self.change_link(wanted)? {
+        board.tell(channel, Event::PowerMode(wanted), Phase::Before)?;
+        if let Err(cause) = wanted.change(channel, peer.device.quirks)? {
+            let series = u32::from(wanted.series.into_bits());
+            let value = u32::from(wanted.gear) | u32::from(wanted.lanes) << 8 | series << 16;
+            channel.keep(ErrorKind::LinkSpeed, value, None, cause);
             return Ok(Err(cause));
         }
-        self.tell(Event::PowerMode(wanted), Phase::After)?;
+        board.tell(channel, Event::PowerMode(wanted), Phase::After)?;
         if !is_fast {
-            self.scale(false);
+            board.scale(channel, false);
         }
         Ok(Ok(()))
     }
 
-    fn change_link(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
-        if self.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
-            let lanes_only = Link { gear: 1, high_speed: false, ..wanted };
-            if let Err(cause) = self.apply(lanes_only)? {
-                return Ok(Err(cause));
-            }
+    /// Whether the link fell back to low speed, as a reset of the line leaves it.
+    pub(crate) fn has_slowed<M: Machine>(&self, channel: &mut Channel<M>) -> Run<bool> {
+        if !self.link.high_speed {
+            return Ok(false);
         }
-        if let Err(cause) = self.apply(wanted)? {
-            return Ok(Err(cause));
+        let Ok(mode) = channel.dme_get(UicAttribute::PaPwrmode)? else { return Ok(false) };
+        let is = PaPowerMode::from_bits(mode);
+        let slow = !is.tx().is_high_speed() || !is.rx().is_high_speed();
+        if slow {
+            channel.note(ErrorKind::LineReset, mode);
         }
-        if self.quirks.has(Quirk::SettleAfterGear) {
-            self.sleep(1_000 * US)?;
-            let _ = self.dme_peer_get(A::PaGranularity)?;
-        }
-        if self.quirks.has(Quirk::PeerTactivate) {
-            self.lengthen_peer_activation()?;
-        }
-        Ok(Ok(()))
+        Ok(slow)
     }
 
-    /// The attributes of one power mode change, in the order every driver uses, then the change.
-    fn apply(&mut self, link: Link) -> Run<Result<(), Cause>> {
-        if self.device.quirks.has(DeviceQuirk::DeemphasisByGear) {
-            self.set_deemphasis(link)?;
-        }
-        let fast = u32::from(link.high_speed);
-        let adapt = if link.high_speed && link.gear >= 4 {
-            HsAdaptType::Initial
-        } else {
-            HsAdaptType::None
-        };
-        let [protection, replay, request] = DATA_LINK_TIMEOUTS;
-        let mode = if link.high_speed { LinkMode::Fast } else { LinkMode::Slow };
-        let settings = [
-            (A::PaRxgear, link.gear.into()),
-            (A::PaActiverxdatalanes, link.lanes.into()),
-            (A::PaRxtermination, fast),
-            (A::PaTxgear, link.gear.into()),
-            (A::PaActivetxdatalanes, link.lanes.into()),
-            (A::PaTxtermination, fast),
-            (A::PaHsseries, link.series.into_bits().into()),
-            (A::PaTxhsadapttype, adapt.into_bits().into()),
-            (A::PaPwrmodeuserdata0, protection),
-            (A::PaPwrmodeuserdata1, replay),
-            (A::PaPwrmodeuserdata2, request),
-            (A::PaPwrmodeuserdata3, protection),
-            (A::PaPwrmodeuserdata4, replay),
-            (A::PaPwrmodeuserdata5, request),
-            (A::DmeLocalfc0protectiontimeoutval, protection),
-            (A::DmeLocaltc0replaytimeoutval, replay),
-            (A::DmeLocalafc0reqtimeoutval, request),
-        ];
-        for (attribute, value) in settings {
-            // An attribute this PHY does not have is no reason not to try: the change itself
-            // tells.
-            let _ = self.dme_set(attribute, value)?;
-        }
-        let mode = PaPowerMode::new().with_tx(mode).with_rx(mode);
-        Ok(self.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
+    /// Brings the link back to the speed it had.
+    pub(crate) fn restore_speed<M: Machine>(
+        &mut self,
+        peer: &mut Peer<M>,
+    ) -> Run<Result<(), Cause>> {
+        self.change_link(peer, self.link)
     }
+}
 
-    /// What each transmitter of the host has to send lower, for the gear to come.
-    fn set_deemphasis(&mut self, link: Link) -> Run<()> {
-        let equaliser = if link.high_speed && link.gear == 5 { DEEMPHASIS_3_5_DB } else { 0 };
-        for lane in 0..link.lanes {
-            let setting = DmeSetting {
-                attribute: A::TxHsEqualizerSetting,
-                selector: lane.into(),
-                peer: false,
-                value: equaliser,
-            };
-            // As with all of them: the change itself tells whether it was right.
-            let _ = self.set_attribute(setting)?;
-        }
-        Ok(())
-    }
-
-    /// Attributes that particular devices need before the link gets fast (Linux sets them at the
-    /// same point). One that is refused leaves things as they are, and the others are set.
-    pub(crate) fn tune_link(&mut self) -> Run<()> {
-        let tunings: [(DeviceQuirk, Tuning<M>); 4] = [
-            // In units of PA_GRANULARITY, which starts as 100 µs.
-            (DeviceQuirk::HostTactivate1Ms, |core| {
-                core.dme_set(A::PaTactivate, 10)??;
-                Ok(())
-            }),
-            (DeviceQuirk::PeerTactivateAboveHost, Self::raise_peer_activation),
-            (DeviceQuirk::LongerHibern8, |core| {
-                let agreed = core.dme_get(A::PaHibern8time)??;
-                core.dme_set(A::PaHibern8time, agreed + 1)??;
-                Ok(())
-            }),
-            (DeviceQuirk::LongerPeerSync, |core| {
-                core.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
-                Ok(())
-            }),
-        ];
-        let mut refused = Ok(());
-        for (quirk, tune) in tunings {
-            if !self.device.quirks.has(quirk) {
-                continue;
-            }
-            match tune(self) {
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(failed) => refused = Err(failed),
-                Ok(()) => {}
-            }
-        }
-        refused
-    }
-
-    /// The device's PA_TACTIVATE above the host's, in time: each end has its own unit.
-    fn raise_peer_activation(&mut self) -> Run<()> {
-        let local = (self.dme_get(A::PaGranularity)??, self.dme_get(A::PaTactivate)??);
-        let peer = (self.dme_peer_get(A::PaGranularity)??, self.dme_peer_get(A::PaTactivate)??);
-        let (Some(local_us), Some(peer_us)) = (granule_us(local.0), granule_us(peer.0)) else {
-            return Err(Cause::Dme(A::PaGranularity, UicResult::InvalidMibAttributeValue).into());
-        };
-        if local.1 * local_us >= peer.1 * peer_us {
-            self.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
-        }
-        Ok(())
-    }
-
-    /// The device's receiver needs longer to wake than it says.
-    fn lengthen_peer_activation(&mut self) -> Run<()> {
-        let local = self.dme_get(A::PaGranularity)?;
-        let peer = self.dme_peer_get(A::PaGranularity)?;
-        if let (Ok(local), Ok(peer)) = (local, peer)
-            && local == peer
-            && let Ok(activation) = self.dme_get(A::PaTactivate)?
-        {
-            let _ = self.dme_peer_set(A::PaTactivate, activation + 2)?;
-        }
-        Ok(())
-    }
-
-    /// Has the lanes take no more commands and waits until none is in flight.
-    pub(crate) fn quiesce(&mut self) -> Run<()> {
-        self.effect(|core| {
-            core.shared.orders.publish(Order::PAUSE);
-        });
-        self.lanes_obey()?;
-        if let Err(cause) = self.lanes_idle()? {
-            self.effect(|core| {
-                core.shared.orders.publish(0);
-            });
-            return Err(cause.into());
+/// Hibernation without the host.
+impl<M: Machine> Channel<M> {
+    /// At bring-up: lets the link hibernate by itself if the caller wants that.
+    pub(crate) fn initial_auto_hibern8(&mut self) -> Run<()> {
+        if let Some(idle_us) = self.options.auto_hibern8_us {
+            self.set_auto_hibern8(idle_us)?;
+        } else if self.cap.autoh8() {
+            self.write(AHIT, 0);
         }
         Ok(())
     }
@@ -306,93 +160,44 @@ impl<M: Machine> Core<M> {
         self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
         Ok(())
     }
+}
 
-    /// Switches everything off in good order: caches are written, the device is powered down, the
-    /// controller forgets its memory. Lanes are gone until the next bring-up.
-    pub(crate) fn shut_down(&mut self) -> Run<()> {
-        self.quiesce()?;
-        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::Before)? {
-            self.effect(|core| core.shared.orders.publish(0));
-            return Err(cause.into());
-        }
-        for lun in 0..self.device.units.len() {
-            if self.device.units[lun].is_some()
-                && let Err(cause) = self.flush(lun as u8)?
-            {
-                self.note_left_out("flush", cause);
-            }
-        }
-        if let Err(cause) = self.start_stop(DevicePower::PowerDown)? {
-            self.note_left_out("power down", cause);
-        }
-        match self.disable(self.options.timeouts.enable_ms) {
-            Err(Stop::Failed(Error::Failed(cause))) => self.note_left_out("disable", cause),
-            other => other?,
-        }
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE));
-        self.lanes_obey()?;
-        self.effect(Self::forget_keys);
-        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::After)? {
-            self.note_left_out("platform", cause);
-        }
-        self.clocks(false);
-        Ok(())
-    }
-
-    /// Something of a shutdown failed, which goes on all the same.
-    fn note_left_out(&mut self, step: &'static str, cause: Cause) {
-        self.effect(|core| {
-            core.errors.keep(ErrorRecord {
-                at: core.now,
-                kind: ErrorKind::Skipped,
-                value: 0,
-                step: Some(step),
-                error: Some(cause.into()),
-            });
-        });
-    }
-
-    /// A command without data that may take as long as a change of power.
-    fn plain_command(&self, lun: u8, cdb: [u8; 16]) -> HostCommand {
-        let timeout_ms = self.options.timeouts.start_stop_ms;
-        HostCommand { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
-    }
-
-    /// SYNCHRONIZE CACHE of a whole logical unit.
-    fn flush(&mut self, lun: u8) -> Run<Result<(), Cause>> {
-        let mut cdb = [0; 16];
-        cdb[0] = SYNCHRONIZE_CACHE;
-        Ok(self.scsi(self.plain_command(lun, cdb))?.map(|_| ()))
-    }
-
-    /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
-    pub(crate) fn switch_off(&mut self) {
-        let limit = u64::from(self.options.timeouts.enable_ms) * MS;
-        host_watch::switch_off(&self.machine, limit);
-        self.forget_keys();
-        if let Some(platform) = &mut self.platform {
-            platform.clocks(Clocks::Off);
-        }
-        self.clocks_on = false;
-    }
-
-    /// START STOP UNIT to the UFS DEVICE well-known unit; the platform is told, and its refusal
-    /// counts as the device's.
-    pub(crate) fn start_stop(&mut self, power: DevicePower) -> Run<Result<(), Cause>> {
+/// The device.
+impl Power {
+    /// Sends START STOP UNIT to the UFS DEVICE well-known unit; the platform is told, and its
+    /// refusal counts as the device's.
+    pub(crate) fn start_stop<M: Machine>(
+        &mut self,
+        peer: &mut Peer<M>,
+        power: DevicePower,
+    ) -> Run<Result<(), Cause>> {
         let event = Event::DevicePower(power);
-        if let Err(cause) = self.tell_or_refusal(event, Phase::Before)? {
+        if let Err(cause) = self.board.tell_or_refusal(&mut peer.channel, event, Phase::Before)? {
             return Ok(Err(cause));
         }
         let mut cdb = [0; 16];
         cdb[0] = START_STOP_UNIT;
         cdb[4] = power.condition() << 4;
-        if let Err(cause) = self.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))? {
+        let timeout_ms = peer.channel.options.timeouts.start_stop_ms;
+        let command = HostCommand::plain(Wlun::UfsDevice.into_bits(), cdb, timeout_ms);
+        if let Err(cause) = peer.scsi(command)? {
             return Ok(Err(cause));
         }
         let lower = power != DevicePower::Active;
-        if lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
-            self.sleep(2 * MS)?;
+        if lower && peer.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
+            peer.channel.sleep(2 * MS)?;
         }
-        Ok(self.tell_or_refusal(event, Phase::After)?)
+        Ok(self.board.tell_or_refusal(&mut peer.channel, event, Phase::After)?)
+    }
+
+    /// At bring-up: a device that starts in UFS-Sleep, or that a suspend has put there and no reset
+    /// has woken, accepts no medium access before it is told to wake.
+    pub(crate) fn wake_device<M: Machine>(&mut self, peer: &mut Peer<M>) -> Run<()> {
+        let starts_asleep = peer.device.descriptor.b_init_power_mode == 0;
+        if starts_asleep || peer.channel.once(|_| self.asleep.into()) != 0 {
+            self.start_stop(peer, DevicePower::Active)??;
+            peer.channel.effect(|_| self.asleep = false);
+        }
+        Ok(())
     }
 }

@@ -3,15 +3,15 @@
 /// The device's own power modes, set by START STOP UNIT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DevicePower {
-    /// Takes commands.
+    /// Accepts commands.
     #[default]
     Active,
     /// UFS-Sleep: VCC may be off.
     Sleep,
     /// UFS-PowerDown: all supplies may be off.
     PowerDown,
-    /// UFS-DeepSleep: as little current as can be with the supplies on. Only a reset of the device
-    /// leads out: [`Operation::Reset`](crate::Operation::Reset) on a board with RST_n.
+    /// UFS-DeepSleep: the lowest current that is possible with the supplies on. Only a reset of the
+    /// device ends it: [`Operation::Reset`](crate::Operation::Reset) on a board with RST_n.
     DeepSleep,
 }
 
@@ -27,15 +27,15 @@ impl DevicePower {
     }
 }
 
-/// How deep a suspend goes that a command ends: the levels of Linux from which data is read again
-/// without a new bring-up.
+/// The depth of a suspend that a command ends: those levels of Linux from which data can be read
+/// again without a new bring-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SuspendLevel {
     /// The link hibernates, the device stays active (UFS_PM_LVL_1).
     #[default]
     Hibernate,
-    /// The device is put to UFS-Sleep, then the link hibernates (UFS_PM_LVL_3). Waking takes a
-    /// START STOP UNIT more. A device that flushes its WriteBooster buffer or has background
-    /// operations to do is left active, as it could not do them asleep.
+    /// The device is put to UFS-Sleep, then the link hibernates (UFS_PM_LVL_3). Waking takes an
+    /// additional START STOP UNIT. A device that flushes its WriteBooster buffer or has background
+    /// operations to do stays active, because it could not do them asleep.
     Sleep,
 }

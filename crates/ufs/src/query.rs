@@ -4,9 +4,11 @@
 //! specification, so what a device can be asked follows from its wSpecVersion and what is known of
 //! it. What cannot be undone (write-once attributes and flags) needs [`Query::irreversible`].
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DESCRIPTOR_MAX, Reply};
+use crate::management::Peer;
+use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::query::{
@@ -14,6 +16,11 @@ use flysch_wire::ufs::query::{
     WriteAccess,
 };
 use flysch_wire::ufs::upiu::QueryFields;
+
+/// Interval between two looks at something that runs, nanoseconds.
+const LOOK_NANOS: u64 = 50 * MS;
+/// Most looks of one operation: a page of answers stays short.
+const LOOKS: u32 = 40;
 
 /// What is asked of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,8 +216,8 @@ fn in_version(name: &'static str, since: Since, device: u16) -> Result<(), Error
     }
 }
 
-impl<M: Machine> Core<M> {
-    /// Sends a query after checking it.
+impl<M: Machine> Peer<M> {
+    /// Checks a query and sends it.
     pub(crate) fn checked_query(&mut self, query: &Query) -> Run<Reply> {
         let version = self.device.descriptor.w_spec_version;
         let is_early = self.device.quirks.has(DeviceQuirk::EarlyWriteBooster)
@@ -220,8 +227,26 @@ impl<M: Machine> Core<M> {
         Ok(self.query(fields)??)
     }
 
-    /// Reads a descriptor without a look at the version: for the ones every device has.
-    pub(crate) fn read_descriptor_raw(
+    /// Reads an attribute of which the device has only one.
+    pub(crate) fn read_attribute(&mut self, id: AttributeId) -> Run<u32> {
+        Ok(self.checked_query(&Query::read_attribute(id))?.fields.value32())
+    }
+
+    /// Reads a status attribute of one byte, for up to `wait_ms` as long as it is `in_progress`.
+    pub(crate) fn poll_status(&mut self, query: &Query, in_progress: u8, wait_ms: u32) -> Run<u8> {
+        let looks = u32::try_from(u64::from(wait_ms) * MS / LOOK_NANOS).unwrap_or(LOOKS);
+        for _ in 0..looks.min(LOOKS) {
+            let status = self.checked_query(query)?.fields.value32() as u8;
+            if status != in_progress {
+                return Ok(status);
+            }
+            self.channel.sleep(LOOK_NANOS)?;
+        }
+        Ok(self.checked_query(query)?.fields.value32() as u8)
+    }
+
+    /// Reads a descriptor without regard to the version: for the ones every device has.
+    pub(crate) fn read_descriptor(
         &mut self,
         id: DescriptorId,
         index: u8,

@@ -1,4 +1,4 @@
-//! What particular controllers do differently, as one table: match -> flags, a reason each.
+//! What particular controllers do differently, as one table: match -> flags, each with its reason.
 
 use flysch_api::machine::Identity;
 use flysch_wire::ufs::registers::Ver;
@@ -9,9 +9,9 @@ use flysch_wire::ufs::registers::Ver;
 pub enum Quirk {
     /// Task management requests are never answered: recover by host reset at once.
     NoTaskManagement,
-    /// UTRLCLR is ignored: whoever has to clear a slot resets the host at once. (A doorbell bit of
-    /// a command it could not fetch stays set even across HCE. That needs no quirk: whatever bit is
-    /// set after a reset, of whatever controller, its slot is taken out of use.)
+    /// UTRLCLR is ignored: if a slot has to be cleared, the host is reset at once. (The doorbell
+    /// bit of a command that the controller could not fetch stays set even across HCE. That needs
+    /// no quirk: if a bit is set after a reset of any controller, its slot is taken out of use.)
     StickySlots,
     /// DME_GET and DME_SET fail for every attribute: the link is left as it is.
     DmeErrorsNotFatal,
@@ -19,12 +19,12 @@ pub enum Quirk {
     NoPowerModeChange,
     /// OCS is INVALID_COMMAND_TABLE_ATTRIBUTES when there is no such logical unit.
     MissingUnitSetsOcs,
-    /// MCQ run-time registers are at 0x2800 + 0x30 x queue, whatever the queue's offset
-    /// registers say.
+    /// MCQ run-time registers are at 0x2800 + 0x30 x queue, regardless of the queue's offset
+    /// registers.
     RuntimeRegistersAt2800,
     /// Auto-hibern8 loses the link.
     AutoHibern8Broken,
-    /// The device answers its first NOP OUT late: wait 200 ms each.
+    /// The device answers its first NOP OUT late: wait 200 ms for each.
     SlowNop,
     /// Change the number of lanes first, then the gear.
     LanesBeforeGear,
@@ -36,7 +36,7 @@ pub enum Quirk {
     SettleAfterGear,
 }
 
-/// The set of what an enumeration of deviations names, a bit for each.
+/// A set of the deviations that an enumeration names, one bit for each.
 macro_rules! set_of_quirks {
     ($(#[$doc:meta])* $set:ident, $quirk:ident) => {
         $(#[$doc])*
@@ -89,12 +89,12 @@ impl Quirks {
     }
 }
 
-/// What a board or SoC knows better than a table of quirks.
+/// Corrections of a table of quirks, from a board or SoC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Correction<Q> {
-    /// Quirks it has although the table does not say so.
+    /// Quirks that are missing in the table.
     pub add: Q,
-    /// Quirks it does not have although the table says so.
+    /// Quirks in the table that do not apply.
     pub remove: Q,
 }
 
@@ -116,7 +116,7 @@ use Quirk::*;
 /// for the Intel hosts.
 const TABLE: &[Row] = &[
     // Both versions: no task management queue is modelled, UTRLCLR does nothing, and a missing unit
-    // comes back as an OCS. Three more deviations need no flag because the driver is right either
+    // is reported by an OCS. Three more deviations need no flag because the driver is right either
     // way: a failed query also sets OCS (judged by its result code), a residual can be larger than
     // the transfer (then ignored), and 10.x swaps the bytes of a response's data segment length
     // (the sense length field is used).

@@ -1,22 +1,23 @@
-//! Replay protected memory (JESD220 12.4), from the side of who has the key.
+//! Replay protected memory (JESD220 12.4), from the side of the owner of the key.
 //!
-//! Theory. Nobody on the way is trusted: not the link, not the memory, not an operating system
-//! between here and the device. A write carries the write counter and a MAC over both, so nobody
-//! without the key can make one and nobody can send an old one again. A read carries a nonce of
-//! the caller's choice, which comes back under the MAC, so an old answer is not taken for a new
-//! one. Where there is no key an answer is passed on and said to be unproved.
+//! Theory. Nothing in between is trusted: not the link, not the memory, not an operating system on
+//! the way to the device. A write carries the write counter and a MAC over both, so nobody can make
+//! one without the key, or send an old one again. A read carries a nonce of the caller's choice,
+//! which is returned under the MAC, so an old answer cannot pass for a new one. Without a key an
+//! answer is passed on and marked as not authenticated.
 //!
-//! One [`RpmbCommand`] is one message: whether it was done is known when it ended. After a write
-//! that ended badly the counter says whether it was done: a device changes data and counter
+//! One [`RpmbCommand`] is one message: when it has ended, it is known whether it was done. After a
+//! failed write the counter tells whether it was done, because a device changes data and counter
 //! together.
 //!
-//! Which mode a device speaks is its configuration. In *normal* mode messages are frames of 512
+//! The mode depends on the configuration of the device. In *normal* mode messages are frames of 512
 //! bytes with 256 bytes of data; in *advanced* mode (UFS 4.0) they are an extra header segment of
 //! the command and of its response, and data comes in blocks of 4 KiB. Callers see a difference
-//! in [`RpmbUnit::block_length`] only.
+//! only in [`RpmbUnit::block_length`].
 
-use crate::control::{Core, Run, Stop};
-use crate::exchange::{DATA_MAX, HostCommand, Moves, Segment};
+use crate::channel::{Run, Stop};
+use crate::exchange::{DATA_MAX, HostCommand, Moves, Reply, Segment};
+use crate::management::Peer;
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
@@ -35,7 +36,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The key of a region. Its bytes are in no message of this crate, and cleared when it goes.
+/// The key of a region. Its bytes are in no message of this crate, and are cleared when it is
+/// dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RpmbKey(Zeroizing<[u8; KEY_LENGTH]>);
 
@@ -56,29 +58,29 @@ impl fmt::Debug for RpmbKey {
     }
 }
 
-/// What makes an answer new: random bytes, never the same twice.
+/// What makes an answer unique: random bytes, never the same twice.
 pub type Nonce = [u8; NONCE_LENGTH];
 
-/// What is asked of a region.
+/// A request to a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpmbRequest {
-    /// Programs the key. **Once and for ever.**
+    /// Programs the key. **This cannot be repeated or undone.**
     ProgramKey {
         /// The key.
         key: RpmbKey,
     },
     /// Reads the write counter.
     ReadCounter {
-        /// Proves the answer.
+        /// Authenticates the answer.
         key: Option<RpmbKey>,
-        /// Makes it a new one.
+        /// Makes the answer unique.
         nonce: Nonce,
     },
     /// Writes whole blocks, all or none of them.
     Write {
         /// The key.
         key: RpmbKey,
-        /// The write counter as it is.
+        /// The present write counter.
         counter: u32,
         /// First block.
         address: u16,
@@ -87,13 +89,13 @@ pub enum RpmbRequest {
     },
     /// Reads blocks.
     Read {
-        /// Proves the answer.
+        /// Authenticates the answer.
         key: Option<RpmbKey>,
-        /// Makes it a new one.
+        /// Makes the answer unique.
         nonce: Nonce,
         /// First block.
         address: u16,
-        /// 1 to [`RpmbUnit::blocks_max`].
+        /// Number of blocks, 1 to [`RpmbUnit::blocks_max`].
         blocks: u16,
     },
     /// Writes the secure write protect areas of a logical unit, all of them. Region 0, normal
@@ -101,7 +103,7 @@ pub enum RpmbRequest {
     Protect {
         /// The key.
         key: RpmbKey,
-        /// The write counter as it is.
+        /// The present write counter.
         counter: u32,
         /// Logical unit.
         lun: u8,
@@ -110,9 +112,9 @@ pub enum RpmbRequest {
     },
     /// Reads the secure write protect areas of a logical unit. Region 0, normal mode only.
     ReadProtection {
-        /// Proves the answer.
+        /// Authenticates the answer.
         key: Option<RpmbKey>,
-        /// Makes it a new one.
+        /// Makes the answer unique.
         nonce: Nonce,
         /// Logical unit.
         lun: u8,
@@ -124,22 +126,22 @@ pub enum RpmbRequest {
 pub struct RpmbCommand {
     /// The region, 0..=3.
     pub region: u8,
-    /// What is asked.
+    /// The request.
     pub request: RpmbRequest,
 }
 
-/// What a region answered.
+/// The answer of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpmbAnswer {
-    /// The write counter, where the answer has one: after a write, that of the next.
+    /// The write counter, if the answer has one: after a write, the one for the next write.
     pub counter: Option<u32>,
-    /// No write is possible any more: the counter has reached its end.
+    /// No further write is possible: the counter has reached its end.
     pub expired: bool,
     /// Blocks that were read.
     pub data: Vec<u8>,
     /// Secure write protect areas that were read.
     pub areas: Vec<SecureWriteProtectEntry>,
-    /// The MAC was that of the key. Without a key nothing is proved.
+    /// Whether the MAC was that of the key. Without a key nothing is authenticated.
     pub authenticated: bool,
 }
 
@@ -150,9 +152,9 @@ pub struct RpmbUnit {
     pub advanced: bool,
     /// Bytes of a block.
     pub block_length: u32,
-    /// Most blocks of one message.
+    /// Maximum number of blocks of one message.
     pub blocks_max: u16,
-    /// Size of each region in bytes; 0 is not there.
+    /// Size of each region in bytes; 0 if it does not exist.
     pub regions: [u64; 4],
 }
 
@@ -182,8 +184,8 @@ impl RpmbRequest {
         }
     }
 
-    /// The key that proves the answer. That to key programming is proved by nothing: whoever sees
-    /// the message has the key.
+    /// The key that authenticates the answer. Nothing authenticates the answer to key programming:
+    /// everybody who sees the message has the key.
     fn prover(&self) -> Option<&RpmbKey> {
         match self {
             Self::ReadCounter { key, .. }
@@ -209,7 +211,7 @@ impl RpmbRequest {
         }
     }
 
-    /// First block and number of blocks that the message says.
+    /// First block and number of blocks in the message.
     fn blocks(&self, block_length: u32) -> (u16, u16) {
         match self {
             Self::Write { address, data, .. } => {
@@ -221,7 +223,7 @@ impl RpmbRequest {
         }
     }
 
-    /// Whether its result has to be asked for.
+    /// Whether its result has to be requested.
     fn has_result(&self) -> bool {
         matches!(self, Self::ProgramKey { .. } | Self::Write { .. } | Self::Protect { .. })
     }
@@ -326,7 +328,7 @@ fn mac_of_segment(key: &RpmbKey, data: &[u8], segment: &Segment) -> Hmac<Sha256>
     mac
 }
 
-/// What an answer says, in either mode.
+/// The content of an answer, in either mode.
 struct Said {
     message: RpmbMessage,
     nonce: Nonce,
@@ -376,7 +378,7 @@ impl Said {
         })
     }
 
-    /// The answer, if it is one to `request` and can be believed.
+    /// The answer, if it belongs to `request` and can be trusted.
     fn check(self, request: &RpmbRequest, block_length: u32) -> Result<RpmbAnswer, RpmbError> {
         if self.message != request.message().response() {
             return Err(RpmbError::Message(self.message));
@@ -392,7 +394,7 @@ impl Said {
         }
         let (address, blocks) = request.blocks(block_length);
         match request {
-            // Block count is not asked of an answer to a write: it carries none.
+            // The block count is not checked in the answer to a write, which has none.
             RpmbRequest::Write { .. } if self.blocks.0 != address => return Err(RpmbError::Blocks),
             RpmbRequest::Read { .. } if self.blocks != (address, blocks) => {
                 return Err(RpmbError::Blocks);
@@ -427,12 +429,12 @@ fn areas_of(lun: u8, data: &[u8]) -> Result<Vec<SecureWriteProtectEntry>, RpmbEr
     if view.lun() == lun { Ok(view.entries().collect()) } else { Err(RpmbError::Malformed) }
 }
 
-impl<M: Machine> Core<M> {
-    /// What the device says of its RPMB unit.
-    pub(crate) fn rpmb_unit(&mut self) -> Run<RpmbUnit> {
+impl RpmbUnit {
+    /// Reads the descriptor of the RPMB unit.
+    pub(crate) fn read<M: Machine>(peer: &mut Peer<M>) -> Run<Self> {
         const MISSING: Error = Error::Unsupported("replay protected memory");
         let index = Wlun::Rpmb.into_bits();
-        let reply = match self.read_descriptor_raw(DescriptorId::Unit, index)? {
+        let reply = match peer.read_descriptor(DescriptorId::Unit, index)? {
             Err(Cause::Query(_)) => return Err(MISSING.into()),
             reply => reply?,
         };
@@ -446,13 +448,13 @@ impl<M: Machine> Core<M> {
             true => (ADVANCED_BLOCK_LENGTH as u32, ADVANCED_BLOCK_LENGTH as u32),
             false => (DATA_LENGTH as u32, RpmbFrame::LENGTH as u32),
         };
-        if advanced && !self.cap.ehslutrds() {
+        if advanced && !peer.channel.cap.ehslutrds() {
             let why = "advanced RPMB (the controller sends no extra header segments)";
             return Err(Error::Unsupported(why).into());
         }
         let enabled = |n: u8| described.b_rpmb_region_enable >> n & 1 != 0;
         let unit = |units: u8| u64::from(units) * u64::from(REGION_UNIT);
-        // Before regions came, in UFS 3.0, the one there is had no size of its own.
+        // Before UFS 3.0 introduced regions, the only one had no size of its own.
         let whole = described.q_logical_block_count << described.b_logical_block_size.min(20);
         let first = match described.b_rpmb_region0_size {
             0 => whole,
@@ -464,8 +466,8 @@ impl<M: Machine> Core<M> {
             described.b_rpmb_region3_size,
         ];
         let [one, two, three] = others.map(unit);
-        let at_once = u32::from(self.device.geometry.b_rpmb_read_write_size.max(1));
-        Ok(RpmbUnit {
+        let at_once = u32::from(peer.device.geometry.b_rpmb_read_write_size.max(1));
+        Ok(Self {
             advanced,
             block_length,
             blocks_max: at_once.min(DATA_MAX / carried) as u16,
@@ -477,50 +479,53 @@ impl<M: Machine> Core<M> {
             ],
         })
     }
+}
 
-    /// Sends a message and proves its answer.
-    pub(crate) fn rpmb(&mut self, command: &RpmbCommand) -> Run<RpmbAnswer> {
-        let RpmbCommand { region, request } = command;
-        let unit = self.rpmb_unit()?;
-        request.check(*region, &unit)?;
+impl RpmbCommand {
+    /// Sends the message and verifies its answer.
+    pub(crate) fn send<M: Machine>(&self, peer: &mut Peer<M>) -> Run<RpmbAnswer> {
+        let unit = RpmbUnit::read(peer)?;
+        self.request.check(self.region, &unit)?;
         let said = match unit.advanced {
-            true => self.advanced_rpmb(*region, request)?,
-            false => self.normal_rpmb(*region, request)?,
+            true => self.send_advanced(peer)?,
+            false => self.send_normal(peer)?,
         };
-        Ok(said?.check(request, unit.block_length)?)
+        Ok(said?.check(&self.request, unit.block_length)?)
     }
 
-    fn normal_rpmb(&mut self, region: u8, request: &RpmbRequest) -> Run<Result<Said, RpmbError>> {
+    fn send_normal<M: Machine>(&self, peer: &mut Peer<M>) -> Run<Result<Said, RpmbError>> {
+        let request = &self.request;
         let frames = request.frames();
-        self.put_data(&frames);
-        let sent = self.security(region, Moves::Out(frames.len() as u32), false)?;
-        self.wipe_data();
+        peer.put_data(&frames);
+        let sent = self.security(peer, Moves::Out(frames.len() as u32), false)?;
+        peer.wipe_data();
         sent?;
         if request.has_result() {
             let mut ask = [0; RpmbFrame::LENGTH];
             RpmbFrame::new(RpmbMessage::ResultRead).emit(&mut ask);
-            self.put_data(&ask);
-            self.security(region, Moves::Out(RpmbFrame::LENGTH as u32), false)??;
+            peer.put_data(&ask);
+            self.security(peer, Moves::Out(RpmbFrame::LENGTH as u32), false)??;
         }
         let answers = match request {
             RpmbRequest::Read { blocks, .. } => u32::from(*blocks),
             _ => 1,
         };
         let len = answers * RpmbFrame::LENGTH as u32;
-        self.wipe_data();
-        self.security(region, Moves::In(len), false)??;
-        let frames = self.take_data(len);
-        // A refused read is one frame, and the rest of what was asked for is nothing.
+        peer.wipe_data();
+        self.security(peer, Moves::In(len), false)??;
+        let frames = peer.take_data(len);
+        // A refused read returns one frame, and the rest of the requested data is meaningless.
         let first = frames.first_chunk().map(RpmbFrame::parse);
         let refused = first.is_some_and(|frame| frame.result.status() != RpmbStatus::Ok);
         let told = if refused { &frames[..RpmbFrame::LENGTH] } else { &frames };
         Ok(Said::in_frames(request, told))
     }
 
-    fn advanced_rpmb(&mut self, region: u8, request: &RpmbRequest) -> Run<Result<Said, RpmbError>> {
+    fn send_advanced<M: Machine>(&self, peer: &mut Peer<M>) -> Run<Result<Said, RpmbError>> {
+        let request = &self.request;
         let moves = match request {
             RpmbRequest::Write { data, .. } => {
-                self.put_data(data);
+                peer.put_data(data);
                 Moves::Out(data.len() as u32)
             }
             RpmbRequest::Read { blocks, .. } => {
@@ -528,46 +533,46 @@ impl<M: Machine> Core<M> {
             }
             RpmbRequest::ProgramKey { .. } => Moves::Out(0),
             RpmbRequest::ReadCounter { .. } => Moves::In(0),
-            // How the block travels in this mode is not public.
+            // How the block is transferred in this mode is not public.
             RpmbRequest::Protect { .. } | RpmbRequest::ReadProtection { .. } => {
                 return Err(Error::Unsupported("write protection in advanced RPMB mode").into());
             }
         };
-        self.put_segment(&request.segment());
-        let reply = self.security(region, moves, true)?;
+        peer.put_segment(&request.segment());
+        let reply = self.security(peer, moves, true)?;
         let data = match moves {
-            Moves::In(len) => self.take_data(len),
+            Moves::In(len) => peer.take_data(len),
             _ => Vec::new(),
         };
-        self.wipe_data();
+        peer.wipe_data();
         let Some(segment) = reply?.segment else { return Ok(Err(RpmbError::Malformed)) };
         Ok(Said::in_segment(request, &segment, data))
     }
 
     /// SECURITY PROTOCOL IN or OUT to a region.
     #[track_caller]
-    fn security(
-        &mut self,
-        region: u8,
+    fn security<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
         moves: Moves,
         segment: bool,
-    ) -> Run<Result<crate::exchange::Reply, Cause>> {
+    ) -> Run<Result<Reply, Cause>> {
         let (Moves::In(length) | Moves::Out(length)) = moves else {
             unreachable!("RPMB messages have a direction")
         };
-        let specific = rpmb::protocol_specific(region);
+        let specific = rpmb::protocol_specific(self.region);
         let security =
             Security { protocol: SECURITY_PROTOCOL_UFS, specific, inc_512: false, length };
         let cdb = match moves {
             Moves::In(_) => Cdb::SecurityProtocolIn(security),
             _ => Cdb::SecurityProtocolOut(security),
         };
-        self.scsi(HostCommand {
+        peer.scsi(HostCommand {
             lun: Wlun::Rpmb.into_bits(),
             cdb: cdb.to_bytes(),
             moves,
             segment,
-            timeout_ms: self.options.timeouts.service_ms,
+            timeout_ms: peer.channel.options.timeouts.service_ms,
         })
     }
 }

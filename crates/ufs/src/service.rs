@@ -1,9 +1,10 @@
 //! Small services of a device: its error history, its clock, the unit it boots from.
 
 use crate::Error;
-use crate::control::{Core, Run};
+use crate::channel::Run;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DATA_MAX, HostCommand, Moves};
+use crate::management::Peer;
 use crate::query::Query;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
@@ -16,35 +17,35 @@ use flysch_wire::ufs::upiu::Wlun;
 /// Most data of one [`Operation::ReadErrorHistory`](crate::Operation::ReadErrorHistory) and of one
 /// [`Operation::ReadBoot`](crate::Operation::ReadBoot), bytes.
 pub const SERVICE_DATA_MAX: u32 = DATA_MAX;
-/// End of the range a READ BUFFER can name.
+/// End of the range that a READ BUFFER can address.
 const BUFFER_END: u32 = 1 << 24;
 
-impl<M: Machine> Core<M> {
-    /// A command to `lun` that reads `length` bytes.
+impl<M: Machine> Peer<M> {
+    /// Sends a command to `lun` that reads `length` bytes.
     fn read_in(&mut self, lun: u8, cdb: Cdb, length: u32) -> Run<Vec<u8>> {
         self.scsi(HostCommand {
             lun,
             cdb: cdb.to_bytes(),
             moves: Moves::In(length),
             segment: false,
-            timeout_ms: self.options.timeouts.service_ms,
+            timeout_ms: self.channel.options.timeouts.service_ms,
         })??;
         Ok(self.take_data(length))
     }
 
-    /// A part of an error history buffer, or of the directory.
+    /// Reads a part of an error history buffer, or of the directory.
     pub(crate) fn read_error_history(&mut self, id: u8, offset: u32, length: u32) -> Run<Vec<u8>> {
         if !(1..=DATA_MAX).contains(&length) || offset >= BUFFER_END {
             return Err(Error::State("error history is read in parts of up to 32 KiB").into());
         }
-        // What the device does not fill is nothing, not what was there before.
+        // What the device does not fill reads as zeros, not as what was there before.
         self.wipe_data();
         let mode = BufferMode::ErrorHistory;
         let buffer = Buffer { mode, mode_specific: 0, id, offset, length };
-        self.read_in(self.first_unit(), Cdb::ReadBuffer(buffer), length)
+        self.read_in(self.device.first_unit(), Cdb::ReadBuffer(buffer), length)
     }
 
-    /// Tells the device the time: nanoseconds since 1970 began.
+    /// Tells the device the time, nanoseconds since 1970-01-01.
     pub(crate) fn set_timestamp(&mut self, nanos: u64) -> Run<()> {
         if self.device.quirks.has(DeviceQuirk::NoTimestamp) {
             return Err(Error::Unsupported("qTimestamp").into());
@@ -53,11 +54,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    fn boot_units(&self) -> impl Iterator<Item = &UnitDescriptor> {
-        self.device.units.iter().flatten()
-    }
-
-    /// Chooses the unit that BOOT stands for.
+    /// Selects the unit that BOOT stands for.
     pub(crate) fn set_boot_lun(&mut self, boot: BootLunId) -> Run<()> {
         const DISABLED: &str =
             "booting is not enabled in the configuration descriptor (bBootEnable)";
@@ -67,7 +64,7 @@ impl<M: Machine> Core<M> {
             return Err(Error::State(DISABLED).into());
         }
         let is_there = boot == BootLunId::NotBootable
-            || self.boot_units().any(|unit| unit.b_boot_lun_id == id);
+            || self.device.units.iter().flatten().any(|unit| unit.b_boot_lun_id == id);
         if !is_there {
             return Err(Error::State(NO_UNIT).into());
         }
@@ -78,9 +75,9 @@ impl<M: Machine> Core<M> {
     /// Reads blocks of the well-known unit BOOT.
     pub(crate) fn read_boot(&mut self, lba: u32, blocks: u16) -> Run<Vec<u8>> {
         const NONE: &str = "no boot unit is chosen (bBootLunEn is 0)";
-        let chosen = self.checked_query(&Query::read_attribute(AttributeId::BootLunEn))?;
-        let id = chosen.fields.value32() as u8;
-        let unit = self.boot_units().find(|unit| id != 0 && unit.b_boot_lun_id == id);
+        let id = self.read_attribute(AttributeId::BootLunEn)? as u8;
+        let unit =
+            self.device.units.iter().flatten().find(|unit| id != 0 && unit.b_boot_lun_id == id);
         let block = unit.and_then(UnitDescriptor::block_size).ok_or(Error::State(NONE))?;
         let length = block.saturating_mul(blocks.into());
         if !(1..=DATA_MAX).contains(&length) {

@@ -1,4 +1,4 @@
-//! What the host and its lanes share: [`Orders`], held slots, how queues stand, and bounds.
+//! What the host and its lanes share: [`Orders`], held slots, positions of queues, and bounds.
 
 use crate::keys::KeySlots;
 use crate::platform::QueueRegisters;
@@ -7,11 +7,11 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use flysch_orders::{Order, Orders};
 
-/// Most slots one lane can have: the task tag is one byte.
+/// Maximum number of slots of a lane: the task tag is one byte.
 pub(crate) const SLOTS_MAX: usize = 256;
 const HELD_WORDS: usize = SLOTS_MAX / 32;
 
-/// The flags of orders that only this driver gives.
+/// The flags of orders that are specific to this driver.
 pub(crate) mod order {
     use super::Order;
 
@@ -20,25 +20,25 @@ pub(crate) mod order {
     pub(crate) const HOLD: u32 = Order::OWN;
     /// Finish every held command: it is no longer in the device.
     pub(crate) const RELEASE: u32 = Order::OWN << 1;
-    /// The link hibernates: whoever has a command says so, and it wakes.
+    /// The link hibernates: a lane with a command says so, and the link wakes.
     pub(crate) const ASLEEP: u32 = Order::OWN << 2;
 }
 
-/// How a lane's queues stand after a reset.
+/// The positions of a lane's queues after a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Starts {
-    /// MCQ: where the submission ring stands, a byte offset. SDQ: the slots of the list that are
+    /// MCQ: the position in the submission ring, a byte offset. SDQ: the slots of the list that are
     /// stuck, a mask.
     pub(crate) submission: u32,
-    /// MCQ: where the completion ring stands, a byte offset.
+    /// MCQ: the position in the completion ring, a byte offset.
     pub(crate) completion: u32,
     /// MCQ: where the run-time registers are.
     pub(crate) registers: QueueRegisters,
-    /// How ends are told.
+    /// How completions are reported.
     pub(crate) signals: Signals,
 }
 
-/// How the ends of a lane's commands are told, as the controller took it.
+/// How a lane's completions are reported, as the controller accepted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signals {
     /// Each queue raises a vector of its own.
@@ -47,16 +47,24 @@ pub(crate) struct Signals {
     pub(crate) aggregated: bool,
 }
 
-/// What one lane tells the host.
+/// A command that a lane holds for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Victim {
+    pub(crate) lane: usize,
+    pub(crate) slot: usize,
+    pub(crate) lun: u8,
+}
+
+/// What a lane tells the host.
 #[derive(Debug)]
 pub(crate) struct LaneWord {
-    /// Slots the lane holds for the host, one bit each.
+    /// Slots that the lane holds for the host, one bit each.
     held: [AtomicU32; HELD_WORDS],
-    /// Held slots whose completion came after all.
+    /// Held slots that completed after all.
     late: [AtomicU32; HELD_WORDS],
     /// Logical unit of each slot in flight.
     luns: Box<[AtomicU8]>,
-    /// How the queues stand after a reset, see [`Starts`].
+    /// The positions of the queues after a reset, see [`Starts`].
     starts: [AtomicU32; 6],
 }
 
@@ -125,18 +133,18 @@ impl LaneWord {
     }
 }
 
-/// The block of atomics a host shares with its lanes.
+/// The block of atomics that a host shares with its lanes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Their causes are bits of IS that lanes saw and that are errors.
     pub(crate) orders: Orders,
-    /// A response said that the device has an exception event.
+    /// A response reported an exception event of the device.
     event: AtomicU8,
     /// A lane has a command for a link that hibernates.
     wake: AtomicU8,
-    /// Counts how often the host was at work.
+    /// Counts how often the host has worked.
     pulse: AtomicU32,
-    /// Which logical unit [`order::HOLD`] is about.
+    /// The logical unit that [`order::HOLD`] concerns.
     hold_lun: AtomicU8,
     pub(crate) bounds: Bounds,
     pub(crate) keys: KeySlots,
@@ -158,13 +166,14 @@ impl Shared {
         }
     }
 
-    /// Host: how the queues of a lane stand after a reset, before it orders them to run.
+    /// Host: publishes the positions of a lane's queues after a reset, before it orders the lane to
+    /// run.
     pub(crate) fn set_starts(&self, lane: usize, starts: Starts) {
         self.lanes[lane].set_starts(starts);
         self.orders.renew(lane);
     }
 
-    /// Host: holds every command of this logical unit.
+    /// Host: orders that every command of this logical unit is held.
     pub(crate) fn publish_hold(&self, lun: u8) {
         self.hold_lun.store(lun, Ordering::Relaxed);
         self.orders.publish(Order::PAUSE | order::HOLD);
@@ -174,24 +183,24 @@ impl Shared {
         self.hold_lun.load(Ordering::Relaxed)
     }
 
-    /// Host: it is at work.
+    /// Host: shows that it is working.
     pub(crate) fn beat(&self) {
         self.pulse.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lane: what changes while the host is polled.
+    /// Lane: a number that changes while the host is polled.
     pub(crate) fn pulse(&self) -> u32 {
         self.pulse.load(Ordering::Relaxed)
     }
 
-    /// Lane: a response carried the event alert.
+    /// Lane: reports that a response carried the event alert.
     pub(crate) fn report_event(&self) {
         if self.event.swap(1, Ordering::Relaxed) == 0 {
             self.orders.call_host();
         }
     }
 
-    /// Lane: a command waits for the link to wake.
+    /// Lane: reports that a command waits for the link to wake.
     pub(crate) fn ask_to_wake(&self) {
         self.wake.store(1, Ordering::Relaxed);
         self.orders.call_host();
@@ -206,14 +215,22 @@ impl Shared {
         self.event.load(Ordering::Relaxed) != 0
     }
 
-    /// Host: the event was dealt with; the next alert calls again.
+    /// Host: the event has been dealt with; the next alert calls again.
     pub(crate) fn rearm_event(&self) {
         self.event.store(0, Ordering::Relaxed);
     }
 
     /// Host: whether any lane holds a slot.
     pub(crate) fn any_held(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.held().next().is_some())
+        self.victims().next().is_some()
+    }
+
+    /// Host: every held command of every lane.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = Victim> {
+        self.lanes
+            .iter()
+            .enumerate()
+            .flat_map(|(lane, word)| word.held().map(move |(slot, lun)| Victim { lane, slot, lun }))
     }
 }
 

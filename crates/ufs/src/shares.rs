@@ -1,18 +1,18 @@
-//! How much device and units queue, and each lane's share of it.
+//! The queue depths of device and units, and each lane's share of them.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// Logical units there can be.
+/// Maximum number of logical units.
 pub(crate) const UNITS: usize = 32;
 
-/// How many commands device and units queue, for all lanes together; each lane has its share.
-/// Nothing is counted across lanes: that would cost every command a shared cache line.
+/// The queue depths of device and units, for all lanes together; each lane has its share. Nothing
+/// is counted across lanes, because that would cost every command a shared cache line.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// Lanes that share, and the number of the first.
+    /// The number of lanes that share, and the first of them.
     lanes: usize,
     first: usize,
-    /// 0 is no bound.
+    /// 0 means no bound.
     device: AtomicU32,
     units: [AtomicU8; UNITS],
 }
@@ -23,7 +23,8 @@ impl Bounds {
         Self { lanes: lanes - first, first, device: AtomicU32::new(0), units }
     }
 
-    /// Host: what bring-up learnt; 0 is no bound. In force with the next order.
+    /// Host: publishes what bring-up has learnt; 0 means no bound. It takes effect with the next
+    /// order.
     pub(crate) fn publish(&self, device: u32, units: [u8; UNITS]) {
         self.device.store(device, Ordering::Relaxed);
         for (place, depth) in self.units.iter().zip(units) {
@@ -31,17 +32,17 @@ impl Bounds {
         }
     }
 
-    /// A lane's share of what the device queues.
+    /// A lane's share of the device's queue depth.
     pub(crate) fn of_device(&self, lane: usize) -> Option<usize> {
         self.share(self.device.load(Ordering::Relaxed) as usize, lane)
     }
 
-    /// A lane's share of what a unit queues.
+    /// A lane's share of a unit's queue depth.
     pub(crate) fn of_unit(&self, lun: usize, lane: usize) -> Option<usize> {
         self.share(self.units.get(lun)?.load(Ordering::Relaxed).into(), lane)
     }
 
-    /// At least one, or the lane could never start anything.
+    /// At least one, because otherwise the lane could never start anything.
     fn share(&self, total: usize, lane: usize) -> Option<usize> {
         let lane = lane.saturating_sub(self.first);
         let share = total / self.lanes + usize::from(lane < total % self.lanes);
@@ -49,24 +50,24 @@ impl Bounds {
     }
 }
 
-/// One lane's share, and what it has of each unit in flight.
+/// One lane's share, and what it has in flight for each unit.
 #[derive(Debug)]
 pub(crate) struct Share {
     lane: usize,
-    /// Commands the lane may have in flight.
+    /// Commands that the lane may have in flight.
     budget: usize,
-    /// Whether some unit queues less than the lane has slots.
+    /// Whether some unit has a smaller queue depth than the lane has slots.
     bounds_units: bool,
     in_unit: [u8; UNITS],
 }
 
 impl Share {
-    /// Nothing is known yet: as many as there are slots.
+    /// Nothing is known yet, so the number of slots is the bound.
     pub(crate) fn new(lane: usize, slots: usize) -> Self {
         Self { lane, budget: slots, bounds_units: false, in_unit: [0; UNITS] }
     }
 
-    /// Takes over what bring-up found out, for a lane of `slots` slots.
+    /// Takes over what bring-up has found out, for a lane of `slots` slots.
     pub(crate) fn learn(&mut self, bounds: &Bounds, slots: usize) {
         self.budget = bounds.of_device(self.lane).map_or(slots, |n| n.min(slots));
         let is_less = |lun| bounds.of_unit(lun, self.lane).is_some_and(|n| n < slots);
@@ -77,12 +78,12 @@ impl Share {
         self.budget
     }
 
-    /// Whether commands are counted by unit.
+    /// Whether commands are counted for each unit.
     pub(crate) fn bounds_units(&self) -> bool {
         self.bounds_units
     }
 
-    /// Counts a command into its unit; `false` if that queues no more of this lane.
+    /// Counts a command for its unit; `false` if the lane's share of the unit is used up.
     pub(crate) fn enter(&mut self, lun: u8, bounds: &Bounds) -> bool {
         let bound = bounds.of_unit(lun.into(), self.lane);
         let Some(count) = self.in_unit.get_mut(usize::from(lun)) else { return true };
@@ -93,7 +94,7 @@ impl Share {
         true
     }
 
-    /// Counts it out again.
+    /// Removes it from the count.
     #[cold]
     pub(crate) fn leave(&mut self, lun: u8) {
         if let Some(count) = self.in_unit.get_mut(usize::from(lun)) {

@@ -10,7 +10,7 @@ use flysch_api::machine::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     /// The lane's own number of the slot, or a number beyond all slots: that of device management
-    /// ([`Queue::is_management`](crate::queue::Queue::is_management)) or nobody's.
+    /// ([`Queue::is_management`](crate::queue::Queue::is_management)) or of nothing.
     pub(crate) number: u64,
     /// Overall command status.
     pub(crate) ocs: u8,
@@ -24,35 +24,35 @@ impl Done {
     }
 }
 
-/// Where a slot is in its life. While it owes an outcome it has the token for it, which is moved
-/// out when the outcome is made, so there cannot be two.
+/// The state of a slot. While it owes an outcome it holds the token for it, which is moved out when
+/// the outcome is made, so there cannot be two.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nobody's.
+    /// Free.
     #[default]
     Free,
-    /// Posted, the doorbell has not rung.
+    /// Posted, but the doorbell has not rung.
     Started(Token),
-    /// The device's.
+    /// Owned by the device.
     Issued(Token),
-    /// Overdue or caught in a reset: the host finds out what became of it.
+    /// Overdue or caught in a reset: the host finds out its result.
     Held(Token),
     /// Carries a device management command of the host.
     Management,
-    /// Stuck in the controller for good.
+    /// Stuck in the controller permanently.
     Dead,
 }
 
 /// How an ended slot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The controller said so; the answer is in the response UPIU if it is a success.
+    /// According to the controller; the answer is in the response UPIU if it is a success.
     Ocs(u8),
-    /// The host said so.
+    /// According to the host.
     Cause(Ended),
 }
 
-/// The same outcome, made of its parts.
+/// The same outcome, rebuilt from its parts.
 #[inline(always)]
 pub(crate) fn renewed(outcome: Outcome) -> Outcome {
     let Outcome { issued, device_done, token, ended } = outcome;
@@ -71,9 +71,9 @@ pub(crate) struct Slot {
     pub(crate) verdict: Verdict,
     pub(crate) expected: u32,
     pub(crate) deadline: Instant,
-    /// When the doorbell rang for it, or it was given up before.
+    /// When its doorbell rang, or when it was given up before that.
     pub(crate) issued: Instant,
-    /// What the device writes, where it has to be synchronised back.
+    /// Where the device writes, if that has to be synchronised back.
     pub(crate) incoming: Data,
 }
 
@@ -105,7 +105,7 @@ impl Slot {
         self.issued = now;
     }
 
-    /// The token of a slot that the device has, if it has it; the slot is free then.
+    /// Takes the token of a slot if the device owns the slot, which is free then.
     #[inline(always)]
     pub(crate) fn settle(&mut self) -> Option<Token> {
         if !matches!(self.phase, Phase::Issued(_)) {
@@ -114,7 +114,7 @@ impl Slot {
         self.take_owed()
     }
 
-    /// The token of a slot that owes an outcome, which is free then.
+    /// Takes the token of a slot that owes an outcome; the slot is free then.
     #[inline(always)]
     pub(crate) fn take_owed(&mut self) -> Option<Token> {
         match take(&mut self.phase) {
@@ -134,17 +134,17 @@ impl Slot {
         }
     }
 
-    /// Whether the device has it.
+    /// Whether the device owns it.
     pub(crate) fn is_issued(&self) -> bool {
         matches!(self.phase, Phase::Issued(_))
     }
 
-    /// Whether it waits for what the host finds out.
+    /// Whether it waits for the host to find out its result.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.phase, Phase::Held(_))
     }
 
-    /// From the device's to the host's.
+    /// Moves it from the device to the host.
     pub(crate) fn hold(&mut self) {
         self.verdict = Verdict::Cause(Ended::TimedOut);
         self.phase = match take(&mut self.phase) {
@@ -167,15 +167,15 @@ impl Slot {
     }
 }
 
-/// The device management command a lane carries for the host.
+/// The device management command that a lane carries for the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Management {
     pub(crate) slot: usize,
     pub(crate) ocs: Option<u8>,
 }
 
-/// Numbers of slots, each there at most once, so that there are never more than a byte can tell
-/// apart: an access needs no check.
+/// Numbers of slots, each at most once, so that there are never more than a byte can represent, and
+/// an access needs no check.
 #[derive(Debug)]
 pub(crate) struct SlotStack {
     numbers: [u8; SLOTS_MAX],
@@ -187,8 +187,8 @@ const _: () = assert!(SLOTS_MAX == 1 << u8::BITS);
 impl SlotStack {
     pub(crate) const EMPTY: Self = Self { numbers: [0; SLOTS_MAX], len: 0 };
 
-    /// The free slots of a lane with so many, last freed first taken: it is the warmest in the
-    /// cache.
+    /// The free slots of a lane with this many slots. The slot freed last is taken first, because
+    /// it is the warmest in the cache.
     pub(crate) fn free(slots: usize) -> Self {
         let mut free = Self::EMPTY;
         free.refill((0..slots).rev());
@@ -203,8 +203,8 @@ impl SlotStack {
         }
     }
 
-    /// Takes free slots out of use that are stuck in the controller, bits of `dead`, and those that
-    /// are not any more into use again.
+    /// Takes free slots that are stuck in the controller, bits of `dead`, out of use, and those
+    /// that no longer are back into use.
     pub(crate) fn retire(&mut self, slots: &mut [Slot], dead: u32) {
         let is_dead = |n: usize| n < 32 && dead >> n & 1 != 0;
         for (n, slot) in slots.iter_mut().enumerate() {

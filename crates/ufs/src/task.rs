@@ -11,10 +11,10 @@ use flysch_wire::ufs::utmrd::{self, TaskOcs, Utmrd, UtmrdHeader};
 
 /// The slot in use, as a bit of the doorbell.
 pub(crate) const SLOT: u32 = 1;
-/// Names the request itself; commands use the tags from zero up.
+/// The tag of the request itself; commands use the tags from zero up.
 const REQUEST_TAG: u8 = 0xFF;
 
-/// A task management request under way.
+/// A task management request in progress.
 #[derive(Debug)]
 pub(crate) struct TaskAction {
     request: TaskRequest,
@@ -32,7 +32,8 @@ impl TaskAction {
         self.deadline
     }
 
-    /// Does what can be done now, with the list in `list`; gives the device's service response.
+    /// Makes as much progress as possible now, with the list in `list`; returns the device's
+    /// service response.
     pub(crate) fn advance(
         &mut self,
         registers: &impl Registers,

@@ -25,7 +25,8 @@ impl UicCommand {
         Self { opcode, argument1, value }
     }
 
-    /// The event that says the command's effect is complete, where UCCS only says it was taken.
+    /// The event that signals that the command's effect is complete, if UCCS signals only that it
+    /// was accepted.
     fn final_event(self) -> Option<Interrupts> {
         let sets_mode = self.opcode == UicOpcode::DmeSet
             && UicArgument1::from_bits(self.argument1).mib_attribute() == UicAttribute::PaPwrmode;
@@ -60,7 +61,7 @@ enum Phase {
     Effect(Interrupts),
 }
 
-/// A UIC command under way.
+/// A UIC command in progress.
 #[derive(Debug)]
 pub(crate) struct UicAction {
     command: UicCommand,
@@ -68,7 +69,7 @@ pub(crate) struct UicAction {
     deadline: Instant,
 }
 
-/// What says the end of UIC work in IS.
+/// The bits of IS that signal the end of UIC work.
 const ENDS: Interrupts =
     Interrupts::new().with_uccs(true).with_upms(true).with_uhes(true).with_uhxs(true);
 
@@ -81,7 +82,7 @@ impl UicAction {
         self.deadline
     }
 
-    /// Does what can be done now; gives the attribute's value, or why there is none.
+    /// Makes as much progress as possible now; returns the attribute's value, or why there is none.
     pub(crate) fn advance(
         &mut self,
         registers: &impl Registers,
@@ -141,7 +142,7 @@ fn take_effect(registers: &impl Registers, event: Interrupts) -> Option<Next> {
     }
     registers.write32(IS, event.into_bits());
     Some(Err(match Hcs::from_bits(registers.read32(HCS)).upmcrs() {
-        // Not Ok: that the other end has nothing to say does not mean that this end did it.
+        // Not Ok: that the other end reports nothing does not mean that this end succeeded.
         PowerModeStatus::Local => Ok(0),
         status => Err(Cause::PowerMode(status)),
     }))

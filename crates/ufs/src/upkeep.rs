@@ -1,142 +1,142 @@
 //! Long work that a device does on request: purge (JESD220 12.2.4) and refresh (13.4.15).
 //!
-//! Both begin with a flag and want every queue to be empty; how they stand is an attribute, and
-//! a device that has ended says so once. While they run the device answers commands with NOT
-//! READY or late, as it likes.
+//! Both begin with a flag and need empty queues; their state is an attribute, and a device reports
+//! an end only once. While they run, the device may answer commands with NOT READY, or late.
 
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::facts::Device;
+use crate::management::Peer;
 use crate::query::Query;
-use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
-use flysch_wire::ufs::descriptor::{ExtendedFeatures, HealthDescriptor, UfsFeatures};
+use flysch_wire::ufs::descriptor::HealthDescriptor;
 use flysch_wire::ufs::query::{
-    AttributeId, DescriptorId, FlagId, PurgeStatus, QueryResult, RefreshMethod, RefreshStatus,
-    RefreshUnit,
+    AttributeId, DescriptorId, FlagId, QueryResult, RefreshMethod, RefreshStatus, RefreshUnit,
 };
 
-/// How a refresh stands.
+/// The state of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshState {
-    /// Whether one runs, and how the last one ended.
+    /// Whether one is in progress, and how the last one ended.
     pub status: RefreshStatus,
     /// How much of the device was refreshed in the present round, units of 0.001 %.
     pub progress: u32,
     /// Rounds completed.
     pub total_count: u32,
-    /// How.
+    /// Method.
     pub method: RefreshMethod,
-    /// How much at once.
+    /// How much is refreshed at once.
     pub unit: RefreshUnit,
-    /// bRefreshFreq: how often the vendor wants a whole round, in months; 0 is not said.
+    /// bRefreshFreq: how often the vendor recommends a whole round, in months; 0 is unspecified.
     pub frequency: u8,
 }
 
-/// Time between two looks at something that runs, nanoseconds.
-pub(crate) const LOOK_NANOS: u64 = 50 * MS;
-/// Most looks of one operation: a page of answers stays short.
-pub(crate) const LOOKS: u32 = 40;
+/// Long work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// Of all data that was unmapped, in all logical units.
+    Purge,
+    /// Of the memory's content.
+    Refresh,
+}
 
-impl<M: Machine> Core<M> {
-    /// Begins or stops a purge: of all data that was unmapped, in all logical units.
-    pub(crate) fn purge(&mut self, on: bool) -> Run<()> {
-        self.begin_or_stop(FlagId::PurgeEnable, on)
-    }
+/// "In progress" in both status attributes.
+const IN_PROGRESS: u8 = 1;
 
-    /// How a purge stands, waiting up to `wait_ms` for its end.
-    pub(crate) fn purge_status(&mut self, wait_ms: u32) -> Run<PurgeStatus> {
-        let bits = self.status_of(AttributeId::PurgeStatus, wait_ms)?;
-        Ok(PurgeStatus::from_bits(bits))
-    }
-
-    fn can_refresh(&self) -> bool {
-        let device = &self.device.descriptor;
-        UfsFeatures::from_bits(device.b_ufs_features_support).refresh()
-            || ExtendedFeatures::from_bits(device.d_extended_ufs_features_support).refresh()
-    }
-
-    /// Begins a refresh.
-    pub(crate) fn start_refresh(&mut self, method: RefreshMethod, unit: RefreshUnit) -> Run<()> {
-        if !self.can_refresh() {
-            return Err(Error::Unsupported("refresh").into());
+impl Upkeep {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Purge => "purge",
+            Self::Refresh => "refresh",
         }
-        let method = u64::from(method.into_bits());
-        self.checked_query(&Query::write_attribute(AttributeId::RefreshMethod, method))?;
-        let unit = u64::from(unit.into_bits());
-        self.checked_query(&Query::write_attribute(AttributeId::RefreshUnit, unit))?;
-        self.begin_or_stop(FlagId::RefreshEnable, true)
     }
 
-    /// Stops a refresh.
-    pub(crate) fn stop_refresh(&mut self) -> Run<()> {
-        if !self.can_refresh() {
-            return Err(Error::Unsupported("refresh").into());
+    fn flag(self) -> FlagId {
+        match self {
+            Self::Purge => FlagId::PurgeEnable,
+            Self::Refresh => FlagId::RefreshEnable,
         }
-        self.begin_or_stop(FlagId::RefreshEnable, false)
     }
 
-    /// How a refresh stands, waiting up to `wait_ms` for its end.
-    pub(crate) fn refresh_state(&mut self, wait_ms: u32) -> Run<RefreshState> {
-        if !self.can_refresh() {
-            return Err(Error::Unsupported("refresh").into());
+    fn attribute(self) -> AttributeId {
+        match self {
+            Self::Purge => AttributeId::PurgeStatus,
+            Self::Refresh => AttributeId::RefreshStatus,
         }
-        let status = self.status_of(AttributeId::RefreshStatus, wait_ms)?;
-        let reply = self.checked_query(&Query::read_descriptor(DescriptorId::Health))?;
-        let health = HealthDescriptor::parse(reply.bytes())
-            .map_err(|why| Error::Descriptor("health", Some(why)))?;
-        let [method, unit, frequency] =
-            [AttributeId::RefreshMethod, AttributeId::RefreshUnit, AttributeId::RefreshFreq];
-        Ok(RefreshState {
-            status: RefreshStatus::from_bits(status),
-            progress: health.d_refresh_progress,
-            total_count: health.d_refresh_total_count,
-            method: RefreshMethod::from_bits(self.byte_of(method)?),
-            unit: RefreshUnit::from_bits(self.byte_of(unit)?),
-            frequency: self.byte_of(frequency)?,
-        })
     }
 
-    /// Sets the flag while no command is in flight, or clears it.
-    fn begin_or_stop(&mut self, flag: FlagId, on: bool) -> Run<()> {
-        let what = if flag == FlagId::PurgeEnable { "purge" } else { "refresh" };
-        if !on {
-            self.checked_query(&Query::clear_flag(flag))?;
-            return Ok(());
+    /// Purge has no feature bit: a device without it rejects the flag.
+    fn check(self, device: &Device) -> Result<(), Error> {
+        let features = (device.features(), device.extended_features());
+        match self {
+            Self::Refresh if !features.0.refresh() && !features.1.refresh() => {
+                Err(Error::Unsupported(self.name()))
+            }
+            _ => Ok(()),
         }
-        self.quiesce()?;
-        let version = self.device.descriptor.w_spec_version;
-        let fields = Query::set_flag(flag).check(version);
+    }
+
+    /// Begins while no command is in flight.
+    pub(crate) fn begin<M: Machine>(self, peer: &mut Peer<M>) -> Run<()> {
+        self.check(&peer.device)?;
+        peer.channel.quiesce()?;
+        let version = peer.device.descriptor.w_spec_version;
+        let fields = Query::set_flag(self.flag()).check(version);
         let done = match fields {
-            Ok(fields) => self.query(fields)?.map(|_| ()).map_err(Error::from),
+            Ok(fields) => peer.query(fields)?.map(|_| ()).map_err(Error::from),
             Err(error) => Err(error),
         };
-        self.effect(|core| core.shared.orders.publish(0));
+        peer.channel.order(0);
         match done {
-            // Purge has no feature bit: who does not have it does not know the flag.
             Err(Error::Failed(Cause::Query(
                 QueryResult::InvalidIdn | QueryResult::ParameterNotWriteable,
-            ))) => Err(Error::Unsupported(what).into()),
+            ))) => Err(Error::Unsupported(self.name()).into()),
             done => Ok(done?),
         }
     }
 
-    #[track_caller]
-    fn byte_of(&mut self, id: AttributeId) -> Run<u8> {
-        Ok(self.checked_query(&Query::read_attribute(id))?.fields.value32() as u8)
+    /// Stops.
+    pub(crate) fn stop<M: Machine>(self, peer: &mut Peer<M>) -> Run<()> {
+        self.check(&peer.device)?;
+        peer.checked_query(&Query::clear_flag(self.flag()))?;
+        Ok(())
     }
 
-    /// A status attribute, which has 1 for "in progress".
-    fn status_of(&mut self, id: AttributeId, wait_ms: u32) -> Run<u8> {
-        const IN_PROGRESS: u8 = 1;
-        let looks = u32::try_from(u64::from(wait_ms) * MS / LOOK_NANOS).unwrap_or(LOOKS);
-        for _ in 0..looks.min(LOOKS) {
-            let status = self.byte_of(id)?;
-            if status != IN_PROGRESS {
-                return Ok(status);
-            }
-            self.sleep(LOOK_NANOS)?;
-        }
-        self.byte_of(id)
+    /// The status attribute, after waiting up to `wait_ms` for the end.
+    pub(crate) fn status<M: Machine>(self, peer: &mut Peer<M>, wait_ms: u32) -> Run<u8> {
+        self.check(&peer.device)?;
+        peer.poll_status(&Query::read_attribute(self.attribute()), IN_PROGRESS, wait_ms)
+    }
+}
+
+impl<M: Machine> Peer<M> {
+    /// Begins a refresh of this kind.
+    pub(crate) fn start_refresh(&mut self, method: RefreshMethod, unit: RefreshUnit) -> Run<()> {
+        Upkeep::Refresh.check(&self.device)?;
+        let method = u64::from(method.into_bits());
+        self.checked_query(&Query::write_attribute(AttributeId::RefreshMethod, method))?;
+        let unit = u64::from(unit.into_bits());
+        self.checked_query(&Query::write_attribute(AttributeId::RefreshUnit, unit))?;
+        Upkeep::Refresh.begin(self)
+    }
+}
+
+impl RefreshState {
+    /// The state of a refresh, after waiting up to `wait_ms` for its end.
+    pub(crate) fn read<M: Machine>(peer: &mut Peer<M>, wait_ms: u32) -> Run<Self> {
+        let status = Upkeep::Refresh.status(peer, wait_ms)?;
+        let reply = peer.checked_query(&Query::read_descriptor(DescriptorId::Health))?;
+        let health = HealthDescriptor::parse(reply.bytes())
+            .map_err(|why| Error::Descriptor("health", Some(why)))?;
+        let method = peer.read_attribute(AttributeId::RefreshMethod)? as u8;
+        let unit = peer.read_attribute(AttributeId::RefreshUnit)? as u8;
+        Ok(Self {
+            status: RefreshStatus::from_bits(status),
+            progress: health.d_refresh_progress,
+            total_count: health.d_refresh_total_count,
+            method: RefreshMethod::from_bits(method),
+            unit: RefreshUnit::from_bits(unit),
+            frequency: peer.read_attribute(AttributeId::RefreshFreq)? as u8,
+        })
     }
 }

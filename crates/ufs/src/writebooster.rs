@@ -1,28 +1,28 @@
 //! WriteBooster: an SLC area takes bursts of writes.
 //!
-//! With UFS 4.1 its buffer is resized while the device runs: the device recommends, the host
-//! decides when, and the device says how much. And a flush may leave a part of it: what was written
-//! last (FIFO), or what was written with GROUP NUMBER 18h (pinned).
+//! With UFS 4.1 its buffer can be resized while the device runs: the device recommends, the host
+//! decides when, and the device determines how much. A flush can leave a part of the buffer: what
+//! was written last (FIFO), or what was written with GROUP NUMBER 18h (pinned).
 
 use crate::Error;
-use crate::control::{Core, Run};
+use crate::channel::{Run, Stop};
 use crate::device_quirks::DeviceQuirk;
+use crate::facts::Device;
+use crate::management::Peer;
 use crate::query::Query;
-use crate::time::MS;
-use crate::upkeep::{LOOK_NANOS, LOOKS};
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::descriptor::{ExtendedFeatures, ExtendedWriteBooster};
+use flysch_wire::ufs::descriptor::{ExtendedWriteBooster, UnitDescriptor};
 use flysch_wire::ufs::query::{
     AttributeId, FlagId, WRITE_BOOSTER_SINCE, WriteBoosterFlushStatus, WriteBoosterPartialFlush,
     WriteBoosterResize, WriteBoosterResizeStatus,
 };
 
-/// How WriteBooster stands.
+/// The state of WriteBooster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBoosterStatus {
     /// Whether new writes may go to the buffer.
     pub enabled: bool,
-    /// Whether a flush was asked for.
+    /// Whether a flush was requested.
     pub flushing: bool,
     /// Whether the buffer is flushed while the link hibernates.
     pub flush_in_hibernate: bool,
@@ -36,14 +36,14 @@ pub struct WriteBoosterStatus {
     pub size_units: u32,
 }
 
-/// How a resize of the WriteBooster buffer stands.
+/// The state of a resize of the WriteBooster buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResizeState {
     /// What the device recommends.
     pub hint: WriteBoosterResize,
-    /// Whether one is under way, or how the last one ended; a device tells an end once.
+    /// Whether one is in progress, or how the last one ended; a device reports an end once.
     pub status: WriteBoosterResizeStatus,
-    /// Size of the buffer, its pinned part left out, allocation units.
+    /// Size of the buffer without its pinned part, allocation units.
     pub size_units: u32,
 }
 
@@ -54,102 +54,142 @@ pub enum PartialFlush {
     None,
     /// What was written last.
     Fifo {
-        /// At most so much.
+        /// At most this much.
         units: u32,
     },
     /// What was written with GROUP NUMBER
     /// [`PINNED_GROUP`](flysch_wire::ufs::query::PINNED_GROUP).
     Pinned {
-        /// The part of the buffer that is for it.
+        /// The part of the buffer reserved for it.
         units: u32,
-        /// The part that is left for everything else for as long as possible.
+        /// The part that stays available for everything else for as long as possible.
         others_min: u32,
     },
 }
 
-/// How partial flush stands. Sizes are allocation units.
+/// The state of partial flush. Sizes are allocation units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialFlushState {
     /// What a flush leaves.
     pub mode: WriteBoosterPartialFlush,
-    /// Most that FIFO mode keeps, and what it keeps of the buffer as it is.
+    /// The most that FIFO mode keeps, and what it keeps of the buffer at its present size.
     pub fifo_max: u32,
     /// See [`fifo_max`](Self::fifo_max).
     pub fifo: u32,
-    /// The pinned part as wanted, and as it is.
+    /// The pinned part as configured, and as it is.
     pub pinned_max: u32,
     /// See [`pinned_max`](Self::pinned_max).
     pub pinned: u32,
-    /// What is left of the pinned part, percent, in steps of ten.
+    /// Free space in the pinned part, percent, in steps of ten.
     pub pinned_available_percent: u8,
-    /// Least part for what is not pinned.
+    /// Minimum for data that is not pinned.
     pub others_min: u32,
     /// Data ever written to the pinned part, units of 10 MB.
     pub pinned_written: u32,
-    /// Whether pinned data is released: a flush takes it, too.
+    /// Whether pinned data is released, so that a flush takes it as well.
     pub unpinned: bool,
 }
 
-/// bWriteBoosterBufferLifeTimeEst: the life time is exceeded.
+/// bWriteBoosterBufferLifeTimeEst: the lifetime is exceeded.
 const LIFE_EXCEEDED: u64 = 0x0B;
 
-impl<M: Machine> Core<M> {
-    /// Whether the device has it: one that is old enough to know nothing of it does not, whatever
-    /// it says, unless it is known to (Linux asks the same).
-    pub(crate) fn has_write_booster(&self) -> bool {
-        let device = &self.device;
-        let features =
-            ExtendedFeatures::from_bits(device.descriptor.d_extended_ufs_features_support);
-        let may = WRITE_BOOSTER_SINCE.is_in(device.descriptor.w_spec_version)
+/// The WriteBooster of a device, as its descriptors describe it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteBooster {
+    /// Whether the device has it.
+    present: bool,
+    /// The index it is addressed with.
+    index: u8,
+    extended: ExtendedWriteBooster,
+    /// Whether the buffer takes no user space.
+    preserves_user_space: bool,
+}
+
+impl WriteBooster {
+    /// A device that is too old for WriteBooster does not have it, whatever its descriptor says,
+    /// unless it is known to (Linux applies the same rule).
+    pub(crate) fn of(device: &Device) -> Self {
+        let descriptor = &device.descriptor;
+        let may = WRITE_BOOSTER_SINCE.is_in(descriptor.w_spec_version)
             || device.quirks.has(DeviceQuirk::EarlyWriteBooster);
-        features.write_booster() && may
+        let present = device.extended_features().write_booster() && may;
+        let extended = if present { descriptor.w_extended_write_booster_support } else { 0 };
+        Self {
+            present,
+            index: Self::index_in(device),
+            extended: ExtendedWriteBooster::from_bits(extended),
+            preserves_user_space: descriptor.b_write_booster_buffer_preserve_user_space_en == 1,
+        }
     }
 
-    /// The index WriteBooster is asked with: the unit that has the buffer if there is one per
-    /// unit, else 0.
-    fn booster_index(&self) -> u8 {
-        if self.device.descriptor.b_write_booster_buffer_type != 0 {
+    /// The unit that has the buffer if there is one for each unit, else 0.
+    fn index_in(device: &Device) -> u8 {
+        if device.descriptor.b_write_booster_buffer_type != 0 {
             return 0;
         }
-        let has_buffer = |unit: &&flysch_wire::ufs::descriptor::UnitDescriptor| {
-            unit.d_lu_num_write_booster_buffer_alloc_units != 0
-        };
-        let units = self.device.units.iter().flatten();
+        let has_buffer =
+            |unit: &&UnitDescriptor| unit.d_lu_num_write_booster_buffer_alloc_units != 0;
+        let units = device.units.iter().flatten();
         units.filter(has_buffer).map(|unit| unit.b_unit_index).next().unwrap_or(0)
     }
 
-    pub(crate) fn booster_attribute(&mut self, id: AttributeId) -> Run<u64> {
-        let query = Query::read_attribute(id).index(self.booster_index());
-        Ok(self.checked_query(&query)?.fields.value32().into())
+    fn check(&self) -> Result<(), Error> {
+        if self.present { Ok(()) } else { Err(Error::Unsupported("WriteBooster")) }
     }
 
-    fn booster_flag(&mut self, id: FlagId) -> Run<bool> {
-        let query = Query::read_flag(id).index(self.booster_index());
-        Ok(self.checked_query(&query)?.fields.flag_value())
+    fn attribute<M: Machine>(&self, peer: &mut Peer<M>, id: AttributeId) -> Run<u64> {
+        let query = Query::read_attribute(id).index(self.index);
+        Ok(peer.checked_query(&query)?.fields.value32().into())
     }
 
-    pub(crate) fn write_booster_flag(&mut self, id: FlagId, on: bool) -> Run<()> {
-        if !self.has_write_booster() {
-            return Err(Error::Unsupported("WriteBooster").into());
-        }
-        let query = if on { Query::set_flag(id) } else { Query::clear_flag(id) };
-        self.checked_query(&query.index(self.booster_index()))?;
+    fn set_attribute<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
+        id: AttributeId,
+        value: u64,
+    ) -> Run<()> {
+        let query = Query::write_attribute(id, value).index(self.index);
+        peer.checked_query(&query)?;
         Ok(())
     }
 
-    pub(crate) fn write_booster_status(&mut self) -> Run<WriteBoosterStatus> {
-        if !self.has_write_booster() {
-            return Err(Error::Unsupported("WriteBooster").into());
+    fn flag<M: Machine>(&self, peer: &mut Peer<M>, id: FlagId) -> Run<bool> {
+        let query = Query::read_flag(id).index(self.index);
+        Ok(peer.checked_query(&query)?.fields.flag_value())
+    }
+
+    /// Sets or clears one of its flags.
+    pub(crate) fn set_flag<M: Machine>(&self, peer: &mut Peer<M>, id: FlagId, on: bool) -> Run<()> {
+        self.check()?;
+        let query = if on { Query::set_flag(id) } else { Query::clear_flag(id) };
+        peer.checked_query(&query.index(self.index))?;
+        Ok(())
+    }
+
+    /// Whether a flush of the buffer runs; `false` also if the device does not say.
+    pub(crate) fn is_flushing<M: Machine>(&self, peer: &mut Peer<M>) -> Run<bool> {
+        if !self.present {
+            return Ok(false);
         }
-        let life = self.booster_attribute(AttributeId::WriteBoosterBufferLifeTimeEst)?;
-        let status = self.booster_attribute(AttributeId::WriteBoosterBufferFlushStatus)?;
-        let available = self.booster_attribute(AttributeId::AvailableWriteBoosterBufferSize)?;
-        let size = self.booster_attribute(AttributeId::CurrentWriteBoosterBufferSize)?;
+        let in_progress = WriteBoosterFlushStatus::InProgress.into_bits();
+        match self.attribute(peer, AttributeId::WriteBoosterBufferFlushStatus) {
+            Ok(status) => Ok(status == u64::from(in_progress)),
+            Err(Stop::Failed(_)) => Ok(false),
+            Err(Stop::Pending) => Err(Stop::Pending),
+        }
+    }
+
+    /// Its present state.
+    pub(crate) fn status<M: Machine>(&self, peer: &mut Peer<M>) -> Run<WriteBoosterStatus> {
+        self.check()?;
+        let life = self.attribute(peer, AttributeId::WriteBoosterBufferLifeTimeEst)?;
+        let status = self.attribute(peer, AttributeId::WriteBoosterBufferFlushStatus)?;
+        let available = self.attribute(peer, AttributeId::AvailableWriteBoosterBufferSize)?;
+        let size = self.attribute(peer, AttributeId::CurrentWriteBoosterBufferSize)?;
         Ok(WriteBoosterStatus {
-            enabled: self.booster_flag(FlagId::WriteBoosterEn)?,
-            flushing: self.booster_flag(FlagId::WriteBoosterBufferFlushEn)?,
-            flush_in_hibernate: self
-                .booster_flag(FlagId::WriteBoosterBufferFlushDuringHibernate)?,
+            enabled: self.flag(peer, FlagId::WriteBoosterEn)?,
+            flushing: self.flag(peer, FlagId::WriteBoosterBufferFlushEn)?,
+            flush_in_hibernate: self.flag(peer, FlagId::WriteBoosterBufferFlushDuringHibernate)?,
             flush_status: WriteBoosterFlushStatus::from_bits(status as u8),
             available_percent: (available.min(10) * 10) as u8,
             life_used_percent: (life < LIFE_EXCEEDED).then_some((life * 10).min(100) as u8),
@@ -157,132 +197,120 @@ impl<M: Machine> Core<M> {
         })
     }
 
-    fn extended_booster(&self) -> ExtendedWriteBooster {
-        let bits = self.device.descriptor.w_extended_write_booster_support;
-        ExtendedWriteBooster::from_bits(if self.has_write_booster() { bits } else { 0 })
-    }
-
-    fn preserves_user_space(&self) -> bool {
-        self.device.descriptor.b_write_booster_buffer_preserve_user_space_en == 1
-    }
-
-    fn set_booster_attribute(&mut self, id: AttributeId, value: u64) -> Run<()> {
-        let query = Query::write_attribute(id, value).index(self.booster_index());
-        self.checked_query(&query)?;
-        Ok(())
-    }
-
-    /// An attribute that the device has one of.
-    fn device_attribute(&mut self, id: AttributeId) -> Run<u32> {
-        Ok(self.checked_query(&Query::read_attribute(id))?.fields.value32())
-    }
-
-    /// A buffer that takes no user space, of a device that resizes it: others refuse.
+    /// Only a buffer that takes no user space, of a device that supports it, can be resized.
     fn check_resize(&self) -> Result<(), Error> {
-        match self.extended_booster().resize() && self.preserves_user_space() {
+        match self.extended.resize() && self.preserves_user_space {
             true => Ok(()),
             false => Err(Error::Unsupported("resizing the WriteBooster buffer")),
         }
     }
 
     /// Begins a resize.
-    pub(crate) fn resize_write_booster(&mut self, direction: WriteBoosterResize) -> Run<()> {
+    pub(crate) fn resize<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
+        direction: WriteBoosterResize,
+    ) -> Run<()> {
         self.check_resize()?;
         let value = u64::from(direction.into_bits());
-        self.set_booster_attribute(AttributeId::WriteBoosterBufferResizeEn, value)
+        self.set_attribute(peer, AttributeId::WriteBoosterBufferResizeEn, value)
     }
 
-    /// Begins the resize that the device recommends, if it does.
-    pub(crate) fn follow_resize_hint(&mut self) -> Run<()> {
+    /// Begins the resize that the device recommends, if any.
+    pub(crate) fn follow_hint<M: Machine>(&self, peer: &mut Peer<M>) -> Run<()> {
         self.check_resize()?;
-        let hint = self.booster_attribute(AttributeId::WriteBoosterBufferResizeHint)?;
+        let hint = self.attribute(peer, AttributeId::WriteBoosterBufferResizeHint)?;
         match WriteBoosterResize::from_bits(hint as u8) {
             direction @ (WriteBoosterResize::Decrease | WriteBoosterResize::Increase) => {
-                self.resize_write_booster(direction)
+                self.resize(peer, direction)
             }
             _ => Ok(()),
         }
     }
 
-    /// How a resize stands, waiting up to `wait_ms` for its end.
-    pub(crate) fn resize_state(&mut self, wait_ms: u32) -> Run<ResizeState> {
+    /// The state of a resize, after waiting up to `wait_ms` for its end.
+    pub(crate) fn resize_state<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
+        wait_ms: u32,
+    ) -> Run<ResizeState> {
         self.check_resize()?;
-        let looks = u32::try_from(u64::from(wait_ms) * MS / LOOK_NANOS).unwrap_or(LOOKS);
-        let in_progress = WriteBoosterResizeStatus::InProgress.into_bits().into();
         let id = AttributeId::WriteBoosterBufferResizeStatus;
-        let mut status = self.booster_attribute(id)?;
-        for _ in 0..looks.min(LOOKS) {
-            if status != in_progress {
-                break;
-            }
-            self.sleep(LOOK_NANOS)?;
-            status = self.booster_attribute(id)?;
-        }
-        let hint = self.booster_attribute(AttributeId::WriteBoosterBufferResizeHint)?;
-        let size = self.booster_attribute(AttributeId::CurrentWriteBoosterBufferSize)?;
+        let query = Query::read_attribute(id).index(self.index);
+        let in_progress = WriteBoosterResizeStatus::InProgress.into_bits();
+        let status = peer.poll_status(&query, in_progress, wait_ms)?;
+        let hint = self.attribute(peer, AttributeId::WriteBoosterBufferResizeHint)?;
+        let size = self.attribute(peer, AttributeId::CurrentWriteBoosterBufferSize)?;
         Ok(ResizeState {
             hint: WriteBoosterResize::from_bits(hint as u8),
-            status: WriteBoosterResizeStatus::from_bits(status as u8),
+            status: WriteBoosterResizeStatus::from_bits(status),
             size_units: size as u32,
         })
     }
 
-    /// Says what a flush leaves: sizes first, so that the mode finds them.
-    pub(crate) fn set_partial_flush(&mut self, flush: PartialFlush) -> Run<()> {
-        const WHAT: Error = Error::Unsupported("this partial flush of the WriteBooster buffer");
-        let can = self.extended_booster();
+    /// The mode of a partial flush, if the device supports it.
+    fn partial_flush_mode(&self, flush: PartialFlush) -> Result<WriteBoosterPartialFlush, Error> {
+        let (fifo, pinned) =
+            (self.extended.fifo_partial_flush(), self.extended.pinned_partial_flush());
         let (can, mode) = match flush {
-            PartialFlush::None => {
-                let any = can.fifo_partial_flush() || can.pinned_partial_flush();
-                (any, WriteBoosterPartialFlush::None)
-            }
-            PartialFlush::Fifo { .. } => (can.fifo_partial_flush(), WriteBoosterPartialFlush::Fifo),
+            PartialFlush::None => (fifo || pinned, WriteBoosterPartialFlush::None),
+            PartialFlush::Fifo { .. } => (fifo, WriteBoosterPartialFlush::Fifo),
             PartialFlush::Pinned { .. } => {
-                let can = can.pinned_partial_flush() && self.preserves_user_space();
-                (can, WriteBoosterPartialFlush::Pinned)
+                (pinned && self.preserves_user_space, WriteBoosterPartialFlush::Pinned)
             }
         };
-        if !can {
-            return Err(WHAT.into());
-        }
+        let what = "this partial flush of the WriteBooster buffer";
+        if can { Ok(mode) } else { Err(Error::Unsupported(what)) }
+    }
+
+    /// Sets what a flush leaves: first the sizes, so that they are there when the mode is set.
+    pub(crate) fn set_partial_flush<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
+        flush: PartialFlush,
+    ) -> Run<()> {
+        let mode = self.partial_flush_mode(flush)?;
         match flush {
             PartialFlush::None => {}
             PartialFlush::Fifo { units } => {
                 let id = AttributeId::MaxFifoSizeForWriteBoosterPartialFlushMode;
-                self.set_booster_attribute(id, units.into())?;
+                self.set_attribute(peer, id, units.into())?;
             }
             PartialFlush::Pinned { units, others_min } => {
                 // The sum of both is bounded: what was set before must not be in the way.
                 let others = AttributeId::NonPinnedWriteBoosterBufferMinNumAllocUnits;
-                self.set_booster_attribute(others, 0)?;
+                self.set_attribute(peer, others, 0)?;
                 let pinned = AttributeId::PinnedWriteBoosterBufferNumAllocUnits;
-                self.set_booster_attribute(pinned, units.into())?;
-                self.set_booster_attribute(others, others_min.into())?;
+                self.set_attribute(peer, pinned, units.into())?;
+                self.set_attribute(peer, others, others_min.into())?;
             }
         }
         // One for the device, whatever the buffers.
         let id = AttributeId::WriteBoosterBufferPartialFlushMode;
-        self.checked_query(&Query::write_attribute(id, mode.into_bits().into()))?;
+        peer.checked_query(&Query::write_attribute(id, mode.into_bits().into()))?;
         Ok(())
     }
 
     /// Releases pinned data, or no longer.
-    pub(crate) fn unpin(&mut self, on: bool) -> Run<()> {
-        if !self.extended_booster().pinned_partial_flush() {
+    pub(crate) fn unpin<M: Machine>(&self, peer: &mut Peer<M>, on: bool) -> Run<()> {
+        if !self.extended.pinned_partial_flush() {
             return Err(Error::Unsupported("pinned WriteBooster data").into());
         }
-        self.write_booster_flag(FlagId::UnpinEn, on)
+        self.set_flag(peer, FlagId::UnpinEn, on)
     }
 
-    /// How partial flush stands; what a device does not have is 0.
-    pub(crate) fn partial_flush_state(&mut self) -> Run<PartialFlushState> {
-        let can = self.extended_booster();
-        let (fifo, pinned) = (can.fifo_partial_flush(), can.pinned_partial_flush());
+    /// The state of partial flush; what a device does not have is 0.
+    pub(crate) fn partial_flush_state<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
+    ) -> Run<PartialFlushState> {
+        let (fifo, pinned) =
+            (self.extended.fifo_partial_flush(), self.extended.pinned_partial_flush());
         if !fifo && !pinned {
             let what = "partial flush of the WriteBooster buffer";
             return Err(Error::Unsupported(what).into());
         }
-        let mode = self.device_attribute(AttributeId::WriteBoosterBufferPartialFlushMode)?;
+        let mode = peer.read_attribute(AttributeId::WriteBoosterBufferPartialFlushMode)?;
         let mut state = PartialFlushState {
             mode: WriteBoosterPartialFlush::from_bits(mode as u8),
             fifo_max: 0,
@@ -296,32 +324,30 @@ impl<M: Machine> Core<M> {
         };
         if fifo {
             let id = AttributeId::MaxFifoSizeForWriteBoosterPartialFlushMode;
-            state.fifo_max = self.booster_attribute(id)? as u32;
+            state.fifo_max = self.attribute(peer, id)? as u32;
             let id = AttributeId::CurrentFifoSizeForWriteBoosterPartialFlushMode;
-            state.fifo = self.booster_attribute(id)? as u32;
+            state.fifo = self.attribute(peer, id)? as u32;
         }
         if pinned {
             let id = AttributeId::PinnedWriteBoosterBufferNumAllocUnits;
-            state.pinned_max = self.booster_attribute(id)? as u32;
+            state.pinned_max = self.attribute(peer, id)? as u32;
             let id = AttributeId::NonPinnedWriteBoosterBufferMinNumAllocUnits;
-            state.others_min = self.booster_attribute(id)? as u32;
+            state.others_min = self.attribute(peer, id)? as u32;
             let id = AttributeId::PinnedWriteBoosterBufferCurrentAllocUnits;
-            state.pinned = self.device_attribute(id)?;
+            state.pinned = peer.read_attribute(id)?;
             let id = AttributeId::PinnedWriteBoosterBufferAvailablePercentage;
-            state.pinned_available_percent = self.device_attribute(id)?.min(10) as u8 * 10;
+            state.pinned_available_percent = peer.read_attribute(id)?.min(10) as u8 * 10;
             let id = AttributeId::PinnedWriteBoosterCummulativeWrittenSize;
-            state.pinned_written = self.device_attribute(id)?;
-            state.unpinned = self.booster_flag(FlagId::UnpinEn)?;
+            state.pinned_written = peer.read_attribute(id)?;
+            state.unpinned = self.flag(peer, FlagId::UnpinEn)?;
         }
         Ok(state)
     }
 
-    /// At bring-up: what the options want.
-    pub(crate) fn initial_write_booster(&mut self) -> Run<()> {
-        match self.options.write_booster {
-            Some(on) if self.has_write_booster() => {
-                self.write_booster_flag(FlagId::WriteBoosterEn, on)
-            }
+    /// At bring-up: switches it on or off if the caller wants that.
+    pub(crate) fn initialise<M: Machine>(&self, peer: &mut Peer<M>) -> Run<()> {
+        match peer.channel.options.write_booster {
+            Some(on) if self.present => self.set_flag(peer, FlagId::WriteBoosterEn, on),
             _ => Ok(()),
         }
     }

@@ -1,9 +1,8 @@
 //! `mutate [--repair] [--count N] [--first SEED] [--prepared DIR] [--keep DIR] [--shard I/N]
-//! [--out FILE]`: many mutated
-//! images through check, extract, edit and repair, or (`--repair`) through a repair that is judged
-//! by what was in the image before. Ends with status 1 if one does not go as it must; `--keep`
-//! saves those. `--shard` takes the seeds that are I modulo N; `--out` keeps a line of JSON for
-//! each seed, and seeds that are in the file are left out.
+//! [--out FILE]`: passes many mutated images through check, extract, edit and repair, or
+//! (`--repair`) through a repair that is judged by the previous contents of the image. Exits with
+//! status 1 if one misbehaves; `--keep` saves those. `--shard` takes the seeds that are I modulo N;
+//! `--out` records a line of JSON for each seed, and seeds already in the file are skipped.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use flysch_tests::{damage, mutate};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// An image that takes more processor time than this, on whatever machine, is taken for a hang.
+/// An image that takes more processor time than this, on any machine, is considered a hang.
 const HANG: Duration = Duration::from_secs(120);
 const USAGE: &str = "usage: mutate [--repair] [--count N] [--first SEED] [--prepared DIR] \
      [--keep DIR] [--shard I/N] [--out FILE]";
@@ -62,7 +61,7 @@ fn arguments() -> Option<Arguments> {
     Some(found)
 }
 
-/// Ends the process with the seed when one image takes too long.
+/// Ends the process and names the seed if one image takes too long.
 fn watch(seed: &Arc<AtomicU64>) {
     let seed = seed.clone();
     std::thread::spawn(move || {
@@ -97,7 +96,7 @@ fn main() -> ExitCode {
         eprintln!("mutate: {}: {error}", keep.display());
         return ExitCode::from(2);
     }
-    // In memory where that is possible: files are made by the million.
+    // In memory if possible: millions of files are created.
     let memory = std::path::Path::new("/dev/shm");
     let folder = match memory.is_dir() {
         true => tempfile::tempdir_in(memory),
@@ -132,7 +131,7 @@ fn main() -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Runs every seed; tells of those that go wrong and how many they are.
+/// Runs every seed; reports those that misbehave, and returns their number.
 fn all(arguments: &Arguments, mut one: impl FnMut(u64) -> Result<(), String>) -> u64 {
     let begun = spent();
     let current = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,5 @@
-//! Random partition tables through sgdisk, sfdisk, parted, fdisk, blkid, us: `cargo xtask tables`.
+//! Random partition tables through sgdisk, sfdisk, parted, fdisk, blkid and us:
+//! `cargo xtask tables`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

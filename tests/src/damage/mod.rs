@@ -1,5 +1,5 @@
-//! Damaged images through `image repair`: it ends without a panic, what it repairs is clean then,
-//! and no file that could be read before is another one after.
+//! Damaged images through `image repair`: it ends without a panic, what it repairs is clean
+//! afterwards, and no file that was readable before is different after.
 //!
 //! Every damage follows from one number, as in [`mutate`](crate::mutate).
 
@@ -20,25 +20,25 @@ use crate::mutate::{mutated, now};
 use crate::ubifs::{File, Random, Shown, Tree, shown};
 pub use samples::{Good, samples};
 
-/// LEBs more for a volume without room for a new index, as the command gives them.
+/// Number of additional LEBs for a volume without room for a new index, as the command adds them.
 const MORE: u32 = 16;
-/// Any time.
+/// An arbitrary time.
 const NOW: u64 = 1_700_000_000;
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Images.
+    /// Number of images.
     pub images: u64,
-    /// Volumes that were found clean.
+    /// Number of volumes that were clean.
     pub clean: u64,
-    /// Volumes that were repaired, by level.
+    /// Number of volumes repaired, by level.
     pub repaired: BTreeMap<&'static str, u64>,
-    /// Volumes or images that no repair was tried on, by reason.
+    /// Number of volumes or images on which no repair was attempted, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Files of repaired volumes that were what they were before.
+    /// Number of files in repaired volumes that were unchanged.
     pub kept: u64,
-    /// The longest time that one image took.
+    /// Maximum time for one image.
     pub longest: Duration,
 }
 
@@ -56,12 +56,12 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Repairs damages of one set of samples in a directory of its own.
+/// Repairs damaged copies of one set of samples in a directory of its own.
 #[derive(Debug)]
 pub struct Run<'s> {
     samples: &'s [Good],
     directory: PathBuf,
-    /// Where images go with which something went wrong.
+    /// Where to keep the images with problems.
     pub keep: Option<PathBuf>,
     /// Sums over all images so far.
     pub totals: Totals,
@@ -74,10 +74,10 @@ impl<'s> Run<'s> {
         Self { samples, directory: directory.to_path_buf(), keep: None, totals }
     }
 
-    /// The damage number `seed`; what is wrong with how its repair went.
+    /// Damages and repairs number `seed`; returns what went wrong.
     ///
     /// # Errors
-    /// A sentence with the sample's name.
+    /// In words, with the sample's name.
     pub fn one(&mut self, seed: u64) -> Result<(), String> {
         let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
@@ -201,24 +201,23 @@ impl<'s> Run<'s> {
     }
 }
 
-/// An error without its numbers.
+/// An error message without its numbers.
 fn kind_of(error: &str) -> String {
     error.split(|c: char| c.is_ascii_digit()).collect::<Vec<_>>().join("N")
 }
 
-/// Everything that can be read.
+/// Everything that is readable.
 fn shown_of(volume: &Volume) -> Shown {
     let fs = volume.file_system();
     fs.map_or_else(Shown::default, |fs| shown(&*fs, fs.statistics().root))
 }
 
-/// The first thing that is wrong with what a file system shows; damaged content is told with the
-/// files.
+/// The first problem in what a file system shows; damaged content is reported with the files.
 fn wrong_with(shown: &Shown) -> Option<String> {
     shown.contradictions.iter().chain(&shown.problems).next().cloned()
 }
 
-/// The first thing above a note that the check says of `volume`.
+/// The first finding above a note of the check of `volume`.
 fn found_by_check(image: &Image, volume: &Volume) -> Option<String> {
     let mut first = None;
     flysch_image::check(image, &mut |found| {
@@ -230,7 +229,7 @@ fn found_by_check(image: &Image, volume: &Volume) -> Option<String> {
     first
 }
 
-/// Counts the files that stayed what they were.
+/// Counts the files that are unchanged.
 fn kept(
     report: &Report,
     (before, after): (&Tree, &Tree),
@@ -261,7 +260,7 @@ fn kept(
     Ok(count)
 }
 
-/// Whether the inode of a directory that `path` leads through was dropped.
+/// Whether the inode of a directory on `path` was dropped.
 fn lost_directory_above(report: &Report, path: &[u8]) -> bool {
     report.changes.iter().any(|change| {
         let above = change.finding.path.as_deref();
@@ -272,13 +271,13 @@ fn lost_directory_above(report: &Report, path: &[u8]) -> bool {
     })
 }
 
-/// Whether a regular file whose directory is no more is in `lost+found`, or has another name;
-/// others are dropped.
+/// Whether a regular file whose directory no longer exists is in `lost+found`, or has another name;
+/// other files are dropped.
 fn found_again(after: &Tree, file: &File) -> bool {
     file.kind != FileKind::Regular || after.values().any(|other| other.content == file.content)
 }
 
-/// Whether two files are the same, whatever other names they have.
+/// Whether two files are equal, whatever other names they have.
 fn same(one: &File, other: &File) -> bool {
     *one == File { links: one.links.clone(), ..other.clone() }
 }
@@ -288,7 +287,7 @@ fn told(report: &Report) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// A repaired file system takes a new file.
+/// A repaired file system must accept a new file.
 fn written_to(image: &Image, volume: &Volume) -> Result<(), String> {
     let room = Room { flash_size: None, bytes: Some(64 << 10) };
     let writable = match image.open_writable(volume, &room) {
@@ -326,7 +325,7 @@ fn written_to(image: &Image, volume: &Volume) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A file that is gone, and one that is another, are seen.
+    /// A missing file and a changed one are detected.
     #[test]
     fn what_a_repair_loses_is_seen() {
         let samples = samples();

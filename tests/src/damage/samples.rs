@@ -1,4 +1,4 @@
-//! Good images of many shapes, with what is in them.
+//! Good images of many shapes, with their contents.
 
 use flysch_api::flash::{FlashMut, Geometry};
 use flysch_api::vfs::FileSystemMut as _;
@@ -13,7 +13,7 @@ use crate::mutate::Sample;
 use crate::ubifs::{Tree, image_tree};
 use crate::writable::START;
 
-/// An image, and what is in its volumes.
+/// An image, and the contents of its volumes.
 #[derive(Clone, Debug)]
 pub struct Good {
     /// The image.
@@ -22,31 +22,32 @@ pub struct Good {
 }
 
 impl Good {
-    /// What was in volume `number`.
+    /// The contents of volume `number`.
     pub fn tree(&self, number: usize) -> Option<&Tree> {
         self.trees.get(number)
     }
 }
 
-/// How an image is made.
+/// The shape of an image.
 #[derive(Clone, Debug)]
 struct Shape {
     name: &'static str,
-    /// Bytes of a page; 1 for NOR.
+    /// Page size, bytes; 1 for NOR.
     page: u32,
     peb_size: u32,
     pebs: u32,
-    /// LEBs the superblock allows for: many take the big model of the LEB properties tree.
+    /// Maximum number of LEBs in the superblock: large values require the big model of the LEB
+    /// properties tree.
     lebs_max: u32,
     compression: Compression,
     key_hash: KeyHash,
-    /// Volumes with file systems.
+    /// Number of volumes with file systems.
     volumes: usize,
     steps: u32,
-    /// Power goes after the last sync; else it is unmounted.
+    /// Whether power is cut after the last sync instead of unmounting.
     is_cut: bool,
     with_oob: bool,
-    /// Bytes of something else before the UBI.
+    /// Number of bytes of other content before the UBI.
     behind: usize,
 }
 
@@ -151,7 +152,7 @@ fn fill<F: FlashMut + Clone>(flash: F, seed: u64, shape: &Shape) -> (UbiDevice<F
         exercise(&mut fs, seed + number as u64 * 100, shape.steps);
         trees.push(image_tree(&fs, &mut Vec::new()));
         device = match shape.is_cut {
-            // Whatever is not on the flash is lost.
+            // Everything that is not on the flash is lost.
             true => {
                 let flash = fs.volume().device().flash().clone();
                 UbiDevice::attach(flash, &device_options()).expect("attached")

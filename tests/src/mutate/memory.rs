@@ -1,32 +1,32 @@
-//! Memory: what a process takes of it, and LEBs in it.
+//! Memory: how much a process uses, and LEBs stored in it.
 
 use std::fs;
 
 use flysch_api::flash::{Corrected, Error};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
-/// The most memory that this process had resident, by what Linux counts.
+/// The peak resident memory of this process, as counted by Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct Peak {
     _private: (),
 }
 
 impl Peak {
-    /// `None` if Linux does not let the count begin anew.
+    /// `None` if Linux does not permit resetting the count.
     pub fn new() -> Option<Self> {
         let peak = Self { _private: () };
         fs::write("/proc/self/clear_refs", b"5").ok()?;
         (peak.end() > 0).then_some(peak)
     }
 
-    /// Begins to count; bytes resident now.
+    /// Resets the count; returns the bytes resident now.
     pub(super) fn begin(&self) -> u64 {
-        // It was possible once.
+        // It was possible before.
         let _ = fs::write("/proc/self/clear_refs", b"5");
         field("VmRSS:")
     }
 
-    /// The most since then, bytes.
+    /// The peak since then, bytes.
     pub(super) fn end(&self) -> u64 {
         field("VmHWM:")
     }
@@ -47,7 +47,7 @@ pub(super) struct Lebs {
 }
 
 impl Lebs {
-    /// What `volume` holds, and eight LEBs more.
+    /// The contents of `volume`, and eight LEBs more.
     pub(super) fn copy(volume: &dyn Volume, unit: u32) -> Self {
         let found = volume.geometry();
         let read = |lnum| {
@@ -89,7 +89,7 @@ impl Volume for Lebs {
 }
 
 impl VolumeMut for Lebs {
-    /// What was written there before may be damage: the bits of both are clear then.
+    /// What was written there before may be damage: the result has the clear bits of both.
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
         let size = self.geometry.leb_size as usize;
         let leb = self.leb(lnum)?.get_or_insert_with(|| vec![0xFF; size]);

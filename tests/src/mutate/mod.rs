@@ -1,10 +1,11 @@
 //! Mutated images: whatever happens to the bytes of an image, opening, checking, extracting,
-//! changing and repairing it ends soon, in little memory, without a panic, and inside the
+//! changing and repairing it ends soon, with little memory, without a panic, and within the
 //! directory.
 //!
-//! Every mutation follows from one number. Some are blind - bits, runs of bytes, blocks erased,
-//! exchanged, doubled, cut off, moved. Others know the formats: a field of a structure is
-//! changed and its checksums are made right again, so that what lies behind the checksums is met.
+//! Every mutation follows from one number. Some are blind - bits or runs of bytes changed, blocks
+//! erased, exchanged, duplicated, truncated, moved. Others know the formats: a field of a structure
+//! is changed and its checksums are corrected, so that the code after the checksum tests is
+//! reached.
 
 mod memory;
 mod samples;
@@ -28,42 +29,42 @@ use memory::Lebs;
 pub use memory::Peak;
 pub use samples::{Sample, prepared, samples};
 
-/// Processor time that one MiB of image may take for everything together; smaller ones count as
-/// one MiB. With the checks of a test build it is a small image of JFFS2 that needs most, 0.7 to
-/// 1.1 s for many rounds of collection, and more where the machine is slow: what this looks for are
-/// loops without an end.
+/// Processor time permitted per MiB of image for everything together; smaller ones count as one
+/// MiB. In a test build, with its checks, small JFFS2 images need the most, 0.7 to 1.1 s for many
+/// rounds of collection, and more on slow machines: this limit is meant to find endless loops.
 const TIME_PER_MIB: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
-/// Bytes that may be resident beside the image, and for each of its bytes.
+/// Resident bytes permitted in addition to the image, and per byte of it.
 const MEMORY: (u64, u64) = (48 << 20, 24);
-/// The least level at which anything is repaired.
+/// The minimum level at which anything is repaired.
 const LEVEL: Level = Level::DangerRebuild;
-/// Any time.
+/// An arbitrary time.
 const NOW: u64 = 1_700_000_000;
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Images.
+    /// Number of images.
     pub images: u64,
-    /// Those that could be opened.
+    /// Number of images that could be opened.
     pub opened: u64,
-    /// Those in which a check found something wrong.
+    /// Number of images in which a check found something wrong.
     pub wrong: u64,
-    /// Files extracted.
+    /// Number of files extracted.
     pub files: u64,
-    /// Files that could not be, and were named.
+    /// Number of files that could not be extracted, and were named.
     pub refused: u64,
-    /// File systems that were changed and closed.
+    /// Number of file systems that were changed and closed.
     pub changed: u64,
-    /// Those that could not be, with a word.
+    /// Number of those that could not be, with a message.
     pub unchanged: u64,
-    /// File systems that were repaired.
+    /// Number of file systems that were repaired.
     pub repaired: u64,
-    /// Those that could not be, or were not wrong, with a word.
+    /// Number of those that could not be, or were not wrong, with a message.
     pub unrepaired: u64,
-    /// The longest time that one image took.
+    /// Maximum time for one image.
     pub longest: Duration,
-    /// The most memory that one image took beyond what the process had, bytes; 0 if not measured.
+    /// Maximum memory for one image beyond the previous use of the process, bytes; 0 if not
+    /// measured.
     pub most: u64,
 }
 
@@ -83,29 +84,29 @@ impl std::fmt::Display for Totals {
 pub struct Run<'s> {
     samples: &'s [Sample],
     directory: PathBuf,
-    /// Measures memory, in a process that does nothing else meanwhile.
+    /// Measures memory, in a process that does nothing else at the same time.
     pub memory: Option<Peak>,
-    /// Where images go with which something went wrong.
+    /// Where to keep the images with problems.
     pub keep: Option<PathBuf>,
     /// Sums over all images so far.
     pub totals: Totals,
 }
 
 impl<'s> Run<'s> {
-    /// Works in `directory`, which exists and holds nothing.
+    /// Works in `directory`, which exists and is empty.
     ///
     /// # Panics
-    /// If a canary cannot be put there.
+    /// If a canary cannot be created there.
     pub fn new(samples: &'s [Sample], directory: &Path) -> Self {
         std::fs::write(directory.join("canary"), CANARY).expect("the directory can be written");
         let (directory, totals) = (directory.to_path_buf(), Totals::default());
         Self { samples, directory, memory: None, keep: None, totals }
     }
 
-    /// The mutation number `seed`; what is wrong with how it went.
+    /// Runs mutation number `seed`; returns what went wrong.
     ///
     /// # Errors
-    /// A panic, too much time or memory, or something outside the directory that was touched.
+    /// A panic, too much time or memory, or a change outside the directory.
     pub fn one(&mut self, seed: u64) -> Result<(), String> {
         let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
@@ -189,7 +190,7 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    /// Repairs a copy of the image; says whether there was anything to do.
+    /// Repairs a copy of the image; returns whether there was anything to do.
     fn repair(&self, path: &Path, number: usize) -> Result<bool, String> {
         let say = |error: &dyn std::fmt::Display| error.to_string();
         let copy = self.directory.join("copy");
@@ -209,7 +210,7 @@ impl<'s> Run<'s> {
         repaired
     }
 
-    /// That nothing but the image is beside the canary, and the canary is what it was.
+    /// Checks that nothing but the image is next to the canary, and that the canary is unchanged.
     fn inside(&self) -> Result<(), String> {
         let entries = std::fs::read_dir(&self.directory).map_err(|error| error.to_string())?;
         let mut names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
@@ -225,10 +226,10 @@ impl<'s> Run<'s> {
 }
 
 const CANARY: &[u8] = b"untouched";
-/// Volumes of an image that are changed.
+/// Number of volumes of an image that are changed.
 const VOLUMES_CHANGED: usize = 2;
 
-/// Makes files, removes what is there, and leaves the file system as an unmount would.
+/// Creates files, removes existing ones, and leaves the file system as an unmount would.
 fn change(image: &Image, volume: &Volume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let writable = image
@@ -244,7 +245,7 @@ fn change(image: &Image, volume: &Volume) -> Result<(), String> {
     changed
 }
 
-/// The same with an index that is trusted, as those do who can not wait at a mount.
+/// The same with a trusted index, for users who cannot wait at a mount.
 fn change_trusting(volume: &Volume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS".into()) };
@@ -274,8 +275,8 @@ fn work(fs: &mut dyn FileSystemMut) -> Result<(), String> {
     made.and(removed).and(editor.finish()).map_err(|error| error.to_string())
 }
 
-/// Processor time of this thread, which does it all: the machine may be busy with other things, and
-/// so may this process.
+/// Processor time of this thread, which does all the work: the machine may be busy with other
+/// things, and so may this process.
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -305,7 +306,7 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// A run of noise, zeros, ones, or of what stands elsewhere.
+/// Overwrites a run with noise, zeros, ones, or content from elsewhere.
 fn overwrite(bytes: &mut [u8], random: &mut Random) {
     let at = random.below(bytes.len() as u64) as usize;
     let len = (1 << random.below(13)).min(bytes.len() - at);
@@ -320,7 +321,7 @@ fn overwrite(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Cut off, or moved by a prefix of any length.
+/// Truncates, or moves by a prefix of any length.
 fn resize(bytes: &mut Vec<u8>, random: &mut Random) {
     let len = bytes.len() as u64;
     match random.below(3) {
@@ -338,7 +339,7 @@ fn resize(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Erase blocks erased, zeroed, exchanged, doubled.
+/// Erases, zeroes, exchanges or duplicates erase blocks.
 fn change_blocks(bytes: &mut [u8], size: usize, random: &mut Random) {
     let blocks = (bytes.len() / size) as u64;
     if blocks == 0 {

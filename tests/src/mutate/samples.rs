@@ -12,11 +12,11 @@ use crate::ubifs::{Format, Random, mkfs, ubinize};
 /// One image.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Bytes of its erase blocks, out-of-band bytes included.
+    /// Size of its erase blocks including out-of-band bytes.
     pub block_size: usize,
 }
 
@@ -36,19 +36,19 @@ fn make_tree(root: &Path) {
     symlink("/", root.join("directory/root")).expect("a symlink");
     let node = |name: &str, kind, device| {
         let mode = Mode::from_raw_mode(0o600);
-        // Only root makes devices.
+        // Only root can create devices.
         let _ = rustix::fs::mknodat(CWD, root.join(name), kind, mode, device);
     };
     node("fifo", FileType::Fifo, 0);
     node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));
-    // The directory's file system may have none.
+    // The directory's file system may not support any.
     let _ = rustix::fs::setxattr(root.join("text"), "user.a", b"value", XattrFlags::empty());
 }
 
 /// Samples of all formats that mtd-utils make.
 ///
 /// # Panics
-/// If they are not there or fail.
+/// If they are missing or fail.
 pub fn samples() -> Vec<Sample> {
     let folder = tempfile::tempdir().expect("a directory for temporary files");
     let tree = folder.path().join("tree");
@@ -110,7 +110,7 @@ fn with_summary(folder: &Path, sample: &Sample) -> Sample {
     Sample { name: "JFFS2 with summaries".into(), bytes, block_size: sample.block_size }
 }
 
-/// Pages of 512 bytes with 16 out-of-band bytes behind each, without codes.
+/// Pages of 512 bytes, each followed by 16 out-of-band bytes, without codes.
 fn with_oob(sample: &Sample) -> Sample {
     let pages = sample.bytes.chunks(512);
     let bytes = pages.flat_map(|page| page.iter().copied().chain([0xFF; 16])).collect();

@@ -1,4 +1,4 @@
-//! Fields of structures, changed with their checksums made right.
+//! Fields of structures, changed with their checksums corrected.
 
 use flysch_wire::jffs2::{self, ByteOrder};
 use flysch_wire::{ubi, ubifs};
@@ -6,7 +6,7 @@ use flysch_wire::{ubi, ubifs};
 use super::Sample;
 use crate::ubifs::Random;
 
-/// Structures that are looked for.
+/// The structures to look for.
 #[derive(Clone, Copy, Debug)]
 enum Structure {
     /// Starts with the UBIFS magic number.
@@ -15,20 +15,20 @@ enum Structure {
     Jffs2(ByteOrder),
     /// An erase counter or volume identifier header.
     Ubi,
-    /// A record of the volume table, of which the first few stand in every layout block.
+    /// A record of the volume table; the first few are in every layout block.
     Record,
 }
 
 /// Changes one field somewhere.
 pub(super) fn edit(sample: &Sample, bytes: &mut [u8], random: &mut Random) {
-    // From a random place on, around the end: all are as likely.
+    // From a random position, wrapping around at the end: all are equally likely.
     let start = random.below(bytes.len() as u64) as usize & !3;
     let places = (start..bytes.len()).chain(0..start).step_by(4);
     let ubi_wanted = random.below(3) == 0;
     let mut found = places.filter_map(|at| Some((at, structure(&bytes[at..], ubi_wanted)?)));
     let Some((at, structure)) = found.next() else { return };
     let at = match structure {
-        // The table stands behind the headers, wherever the data begins.
+        // The table follows the headers, wherever the data begins.
         Structure::Record => at + sample.block_size.min(2048),
         _ => at,
     };
@@ -51,7 +51,7 @@ fn structure(bytes: &[u8], ubi_wanted: bool) -> Option<Structure> {
     }
 }
 
-/// A number that is likely to be at some limit.
+/// A number likely to be at some limit.
 fn interesting(random: &mut Random, before: u32) -> u32 {
     match random.below(10) {
         0 => 0,
@@ -111,7 +111,7 @@ fn seal_big_endian(bytes: &mut [u8], covered: usize) {
 }
 
 fn change_ubifs(bytes: &mut [u8], random: &mut Random) {
-    // Mostly the fixed part: that is where the meaning is.
+    // Mostly the fixed part, which has the most meaning.
     let reach = if random.below(4) == 0 { 4096 } else { 200 };
     let length = |bytes: &[u8]| {
         let field = bytes.get(16..20).and_then(|field| field.first_chunk::<4>());

@@ -1,4 +1,5 @@
-//! What others write tables with: sfdisk, sgdisk, parted, fdisk, each told in its own words.
+//! The programs with which others write tables: sfdisk, sgdisk, parted, fdisk, each with its own
+//! syntax.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -7,16 +8,16 @@ use std::process::{Command, Stdio};
 
 use flysch_geom::class::part::Scheme;
 
-/// A partition that is to be.
+/// A partition to be created.
 pub(super) struct Wanted {
     pub(super) start: u64,
     pub(super) size: u64,
     /// A GUID, or a number in hexadecimal.
     pub(super) kind: &'static str,
     pub(super) name: &'static str,
-    /// It holds the ones behind it.
+    /// It contains the following ones.
     pub(super) extends: bool,
-    /// It is inside of the one that does.
+    /// It is inside the one that does.
     pub(super) is_inside: bool,
 }
 
@@ -26,7 +27,7 @@ impl Wanted {
     }
 }
 
-/// Who writes.
+/// The program that writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Maker {
     Sfdisk,
@@ -35,7 +36,7 @@ pub(super) enum Maker {
     Fdisk,
 }
 
-/// Writes a table, and answers what was said to whoever wrote it.
+/// Writes a table, and returns the input of the program that wrote it.
 pub(super) fn make(
     maker: Maker,
     scheme: Scheme,
@@ -111,7 +112,7 @@ fn sgdisk(wanted: &[Wanted]) -> Vec<String> {
     words
 }
 
-/// What goes in front of the image, and what behind it. Types are what parted takes them for.
+/// The arguments before the image, and those after it. Types are what parted takes them for.
 fn parted(is_gpt: bool, wanted: &[Wanted]) -> ([&'static str; 3], Vec<String>) {
     let mut words = vec!["mklabel".into(), if is_gpt { "gpt" } else { "msdos" }.into()];
     for it in wanted {
@@ -127,7 +128,7 @@ fn parted(is_gpt: bool, wanted: &[Wanted]) -> ([&'static str; 3], Vec<String>) {
     (["-s", "-a", "none"], words)
 }
 
-/// The answers to fdisk's questions: it asks for less where there is nothing to choose.
+/// The answers to fdisk's questions: it asks fewer if there is nothing to choose.
 fn fdisk(is_gpt: bool, wanted: &[Wanted]) -> String {
     let mut script = String::from(if is_gpt { "g\n" } else { "o\n" });
     for (before, it) in wanted.iter().enumerate() {

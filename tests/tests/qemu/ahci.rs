@@ -1,4 +1,5 @@
-//! Our driver on QEMU's AHCI device, both releases: somebody else's reading of the specification.
+//! Our driver on QEMU's AHCI device, both releases: an independent interpretation of the
+//! specification.
 
 use flysch_ahci::{AtaCommand, Error, ErrorKind, Host, Operation, Options, Output, Port, State};
 use flysch_api::block::{Device as _, Operation as Wish, Request};
@@ -28,7 +29,7 @@ fn machine(release: &Release) -> Machine {
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
-/// The ports of a host that is up, and the memory that is left.
+/// The ports of a running host, and the remaining memory.
 fn ports(machine: &Machine, options: Options) -> (Vec<Port<Machine>>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
@@ -94,8 +95,8 @@ fn ends(port: &mut Port<Machine>, machine: &Machine, count: usize) -> Vec<(u32, 
     ends
 }
 
-/// QEMU has no log of queued errors, and its error sticks: each command is tried alone, and the
-/// next queued ones end well.
+/// QEMU has no log of queued errors, and its error persists: each command is retried alone, and the
+/// next queued ones succeed.
 #[test]
 fn a_command_that_fails_among_others_ends_alone() {
     for release in releases() {
@@ -118,7 +119,7 @@ fn a_command_that_fails_among_others_ends_alone() {
     }
 }
 
-/// COMRESET and resets of the HBA with commands in flight: each ends once, and I/O goes on.
+/// COMRESET and resets of the HBA with commands in flight: each ends once, and I/O continues.
 #[test]
 fn a_reset_ends_every_command_once() {
     for release in releases() {
@@ -172,8 +173,8 @@ fn operations_of_disk_and_cd() {
     }
 }
 
-/// Ranges and lists at even addresses: what is written in one shape is read in another, with queues
-/// and without.
+/// Ranges and lists at even addresses: what is written in one shape is read in another, with and
+/// without queues.
 #[test]
 fn data_of_every_shape_comes_back() {
     for (release, queued) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {

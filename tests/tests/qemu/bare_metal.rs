@@ -9,11 +9,11 @@ use flysch_tests::qemu::{Release, releases};
 use flysch_tests::wait::PATIENCE;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// What QEMU's debug exit makes of the program's 0x10 and 0x11.
+/// The exit status that QEMU's debug exit makes of the program's 0x10 and 0x11.
 const PASSED: i32 = 33;
 const FAILED: i32 = 35;
 
-/// Whether the toolchain has the target, or it may be left out.
+/// Whether the toolchain has the target; without it the test may be skipped.
 fn has_target() -> bool {
     let libraries = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
@@ -34,7 +34,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Builds for the target in `folder` of the project; where the release is.
+/// Builds for the target in `folder` of the project; returns the folder of the release.
 fn build(folder: &str, arguments: &[&str]) -> PathBuf {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare-metal");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -43,7 +43,7 @@ fn build(folder: &str, arguments: &[&str]) -> PathBuf {
         .arg(&built)
         .args(arguments)
         .current_dir(root().join(folder))
-        // Flags for this machine do not suit that one.
+        // Flags for this machine do not suit that target.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
@@ -52,12 +52,12 @@ fn build(folder: &str, arguments: &[&str]) -> PathBuf {
     built.join(TARGET).join("release")
 }
 
-/// The program, built; `None` if the toolchain has no such target.
+/// Builds the program; `None` if the toolchain does not have the target.
 fn program() -> Option<PathBuf> {
     has_target().then(|| build("examples/bare-metal", &[]).join("flysch-bare-metal"))
 }
 
-/// The program in C over the static library; `None` if the toolchain has no such target.
+/// Builds the C program with the static library; `None` if the toolchain does not have the target.
 fn program_in_c() -> Option<PathBuf> {
     if !has_target() {
         return None;
@@ -149,7 +149,7 @@ fn boots_and_reads_back_what_it_wrote() {
                     .and_then(|number| number.parse::<u64>().ok());
                 assert!(ticks.is_some_and(|ticks| ticks > 0), "{text}");
             }
-            // The image holds what the program says it wrote.
+            // The image contains what the program says it wrote.
             let sums = checksums(image.path());
             for (sum, line) in sums.into_iter().zip(["bytes at 0 ", "bytes at 31457280 "]) {
                 let told = text.lines().filter(|l| l.contains(line));
@@ -162,7 +162,7 @@ fn boots_and_reads_back_what_it_wrote() {
     }
 }
 
-/// What the image holds at its begin and at its end, as the program sums it up.
+/// The checksums of the image's start and end, computed as by the program.
 fn checksums(image: &Path) -> [u64; 2] {
     checksums_of(image, 2 << 20)
 }
@@ -178,7 +178,7 @@ fn checksums_of(image: &Path, len: usize) -> [u64; 2] {
     })
 }
 
-/// The other drivers: each finds its controller, and the image holds what it says it wrote.
+/// The other drivers: each finds its controller, and the image contains what it says it wrote.
 #[test]
 fn every_driver_boots() {
     let Some(program) = program() else { return };
@@ -208,7 +208,7 @@ fn every_driver_boots() {
     }
 }
 
-/// A program in C over the static library: UFS with both queue designs, and NVMe.
+/// A C program with the static library: UFS with both queue designs, and NVMe.
 #[test]
 fn a_program_in_c_boots() {
     let Some(program) = program_in_c() else { return };

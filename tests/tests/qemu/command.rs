@@ -1,4 +1,4 @@
-//! The command on QEMU's device, both releases: everything works, and QEMU is never left behind.
+//! The command on QEMU's device, both releases: everything works, and no QEMU is ever left behind.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn run(words: &str, program: &Path) -> Ran {
     ran(flysch().args(words).stdin(Stdio::null()).output().unwrap())
 }
 
-/// Process ids of all QEMUs that were started by `parent`.
+/// Process ids of all QEMUs started by `parent`.
 fn qemus_of(parent: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
@@ -30,7 +30,7 @@ fn is_alive(process: i32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Waits until something other than zeros was written to the image at `path`.
+/// Waits until something other than zeros has been written to the image at `path`.
 fn wait_for_writes(path: &Path) {
     wait_until("the image is written", || {
         fs::read(path).is_ok_and(|content| content.iter().any(|byte| *byte != 0))
@@ -43,7 +43,7 @@ fn a_killed_qemu_is_told_as_what_it_is() {
     for release in releases() {
         let (image, program) = (folder.path().join(release.name), release.program.display());
         let target = format!("ufs@qemu,size=1M,image={},qemu={program}", image.display());
-        // Longer than any machine takes to get as far as its first write.
+        // Longer than any machine needs for its first write.
         let child = flysch()
             .args(["bench", "--on", &target, "--rw=randwrite", "--runtime=20m", "--time_based"])
             .stdout(Stdio::null())
@@ -112,7 +112,7 @@ fn services_it_does_not_have_are_told_in_one_line() {
             assert!(ran.stderr.contains(part), "{} {words}: {}", release.name, ran.stderr);
             assert_eq!(ran.stderr.lines().count(), 1, "{} {words}: {}", release.name, ran.stderr);
         }
-        // The 11 takes the time, the 10 does not know the attribute.
+        // QEMU 11 accepts the time, QEMU 10 does not know the attribute.
         let ran = run("ufs timestamp 1 --on QEMU", &release.program);
         assert_eq!(ran.status, i32::from(old), "{}: {}", release.name, ran.stderr);
     }
@@ -162,7 +162,7 @@ fn ctrl_c_ends_qemu_too() {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // The copy waits for more; what it has got goes to the device.
+        // The copy waits for more; what it has received so far goes to the device.
         stdin.write_all(&[7; 8 << 20]).unwrap();
         wait_for_writes(&image);
         let qemus = qemus_of(child.id());

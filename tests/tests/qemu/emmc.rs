@@ -1,4 +1,4 @@
-//! Our driver on QEMU's eMMC device (QEMU 11) and SD card: somebody else's reading of the
+//! Our driver on QEMU's eMMC device (QEMU 11) and SD card: an independent interpretation of the
 //! specification.
 
 use flysch_api::block::{Device as _, Error as Failed, Operation as Wish, Refused, Request};
@@ -21,7 +21,8 @@ const BOOT: u64 = 1 << 20;
 const RPMB: u64 = 128 << 10;
 const EMMC: Controller = Controller::Emmc { boot_bytes: BOOT, rpmb_bytes: RPMB };
 
-/// Releases whose eMMC device can be made: the type is there before that, for boards alone.
+/// Releases whose eMMC device can be instantiated: before that the type exists, but only for
+/// boards.
 fn with_emmc() -> impl Iterator<Item = Release> {
     releases().into_iter().filter(|release| release.is_11)
 }
@@ -39,7 +40,7 @@ fn machine(release: &Release, controller: Controller) -> Machine {
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
-/// A host that is up, and the memory that is left.
+/// A running host, and the remaining memory.
 fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
@@ -81,7 +82,7 @@ fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Reques
     assert_eq!(completion.result, Ok(()), "{request:?}");
 }
 
-/// From a sector to more than one command moves, by DMA and by the buffer port.
+/// From one sector to more than one command can move, by DMA and by the buffer port.
 #[test]
 fn data_of_every_length_comes_back() {
     for (release, dma) in
@@ -124,7 +125,7 @@ fn data_of_every_length_comes_back() {
     }
 }
 
-/// Ends or stops QEMU with writes in flight: each of them ends once, then nothing is taken.
+/// Ends or stops QEMU with writes in flight: each of them ends once, then nothing is accepted.
 fn survives(release: &Release, controller: Controller, signal: Signal) {
     let machine = machine(release, controller);
     let (host, memory) = host(&machine, Options::default());

@@ -41,7 +41,7 @@ fn every_descriptor_attribute_and_flag() {
         let units: Vec<_> = host.device().units.iter().flatten().collect();
         let blocks: Vec<_> = units.iter().map(|u| u.q_logical_block_count).collect();
         assert_eq!(blocks, [4096, 2048]);
-        // Descriptors 1 (configuration) and 6, 3, A are not in QEMU.
+        // QEMU does not have descriptors 1 (configuration), 6, 3 and A.
         let there = [
             DescriptorId::Device,
             DescriptorId::Unit,
@@ -69,8 +69,8 @@ fn every_descriptor_attribute_and_flag() {
         let product = host.read_string(machine, names.i_product_name).unwrap();
         assert_eq!(product.trim_end_matches('\0'), "QEMU UFS");
         assert!(host.read_descriptor(machine, DescriptorId::Configuration, 0).is_err());
-        // Whatever the tables know may be asked; the host stays up whatever the device says, and
-        // what is newer than the device is not sent.
+        // Everything in the tables may be requested; the host stays up whatever the device answers,
+        // and what is newer than the device is not sent.
         let (mut read, mut refused) = (0, 0);
         for &id in AttributeId::ALL {
             match host.read_attribute(machine, id) {
@@ -136,7 +136,7 @@ fn write_booster() {
         flag(&mut disk, FlagId::WriteBoosterEn, true);
         let status = host(&mut disk).unwrap();
         assert!(status.enabled && !status.flushing && status.size_units > 0, "{status:?}");
-        // Something has to be in the buffer: then a flush runs, on the device's own clock.
+        // Something must be in the buffer: then a flush runs, on the device's own clock.
         let slice = data.slice(0, 16 << 20);
         for i in 0..16 {
             let write = request(Operation::Write, (i % 4) << 24, 16 << 20, slice, &machine);

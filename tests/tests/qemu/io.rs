@@ -16,7 +16,7 @@ use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 const BLOCK: u64 = 4096;
 
-/// What a block holds after its `generation`-th write: every word depends on both.
+/// The contents of a block after its `generation`-th write: every word depends on both.
 fn content(block: u64, generation: u32, bytes: &mut [u8]) {
     let seed = block << 32 | u64::from(generation);
     for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -25,9 +25,9 @@ fn content(block: u64, generation: u32, bytes: &mut [u8]) {
     }
 }
 
-/// The first `bytes` bytes of the slot at `start`: as one range, or, two times of three, as a list
-/// of pieces of odd lengths at odd offsets, of which there may be more than a command has segments.
-/// The list is at the end of the slot.
+/// The first `bytes` bytes of the slot at `start`: as one range, or, two times out of three, as a
+/// list of pieces with odd lengths at odd offsets, possibly more than a command has segments. The
+/// list is at the end of the slot.
 fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut SplitMix64) -> Data {
     let longest = [0, 2048, 65536][random.modulo(3) as usize];
     if longest == 0 {
@@ -44,12 +44,12 @@ fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut SplitMix64) ->
     Data::list(data, (start + SLOT - LIST) as usize, &pieces).expect("room for the list")
 }
 
-/// Memory of one request, and at its end room for the list of its segments.
+/// Memory of one request, including room for the list of its segments at the end.
 const SLOT: u64 = 3 << 20;
 const LIST: u64 = 128 << 10;
 
-/// Writes ranges of random place and length over blocks `first..first + count`, reading some back
-/// in between, then reads everything and compares it with what was written last.
+/// Writes ranges of random position and length over blocks `first..first + count`, reading some
+/// back in between, then reads everything and compares it with what was written last.
 pub(crate) fn hammer(
     disk: &mut Disk<Port<Machine>>,
     machine: &Machine,
@@ -61,7 +61,8 @@ pub(crate) fn hammer(
     let mut generations = vec![0_u32; count as usize];
     let mut bytes = vec![0; BLOCK as usize];
     for round in 1..=rounds {
-        // Disjoint ranges in flight together, so that the outcome does not depend on their order.
+        // Disjoint ranges are in flight together, so that the outcome does not depend on their
+        // order.
         let mut requests = Vec::new();
         let mut block = random.modulo(16);
         for slot in 0..data.len() as u64 / SLOT {
@@ -175,7 +176,7 @@ fn flush_forced_access_and_delete() {
             for request in [write, flush] {
                 assert_eq!(carry_out(&mut disk, &machine, &[request])[0].result, Ok(()));
             }
-            // 16 parts, one flush of its own, and one more where FUA is not in the device.
+            // 16 parts, an explicit flush, and another one if the device does not support FUA.
             assert_eq!(commands(&disk), if release.is_11 { 17 } else { 18 });
             let image = std::fs::read(&path).unwrap();
             assert!(image[8 << 20..24 << 20].iter().all(|&byte| byte == 0x3C));
@@ -249,7 +250,7 @@ fn the_device_speaks_for_itself() {
             units.iter().map(|u| (u.lun.to_ufs(), u.shape().unwrap().blocks, u.ready)).collect();
         assert_eq!(sizes, [(Some(0), 256, true), (Some(9), 768, true), (Some(31), 1, true)]);
         assert_eq!(units[0].to_string(), "<QEMU QEMU HARDDISK 2.5+>");
-        // A unit that is not there, and a command the device does not have.
+        // A unit that does not exist, and a command that the device does not support.
         let mut put = |lun, code| {
             let mut cdb = [0; 16];
             cdb[0] = code;

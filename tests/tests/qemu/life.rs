@@ -1,4 +1,4 @@
-//! QEMU that ends, and ends of ours: nothing hangs, nothing is left behind.
+//! The end of QEMU, and of our processes: nothing hangs, nothing is left behind.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use flysch_tests::qemu::{machine, memory_unit, releases, request, stack};
 use flysch_tests::wait::{PATIENCE, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Says which way a child of this test is to end.
+/// Determines how a child of this test is to end.
 const STORY: &str = "FLYSCH_TEST_END";
 
 pub(crate) fn pid(id: u32) -> Pid {
@@ -82,7 +82,7 @@ fn stopped_and_not_answering() {
     assert!(!machine.memory().is_empty() && machine.now() > flysch_api::machine::Instant::START);
 }
 
-/// Not a test of its own: the process that ends in the way [`STORY`] says, with a machine running.
+/// Not a test of its own: the process that ends as [`STORY`] says, with a machine running.
 #[test]
 fn story() {
     let Ok(end) = std::env::var(STORY) else { return };
@@ -104,7 +104,7 @@ fn story() {
     }
 }
 
-/// Starts [`story`] and answers the child and the process id of its QEMU.
+/// Starts [`story`] and returns the child and the process id of its QEMU.
 fn child(end: &str, program: &std::path::Path) -> (std::process::Child, u32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "life::story", "--nocapture"])
@@ -121,7 +121,7 @@ fn child(end: &str, program: &std::path::Path) -> (std::process::Child, u32) {
     (child, line.expect("the child tells its QEMU"))
 }
 
-/// Whether a process is there and not just a zombie that nobody fetched yet.
+/// Whether a process exists and is not just a zombie that has not been waited for.
 fn lives(id: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))

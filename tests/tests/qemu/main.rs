@@ -1,5 +1,5 @@
-//! What needs QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that
-//! boots without a system.
+//! Tests that need QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that
+//! boots without an operating system.
 
 mod ahci;
 mod bare_metal;

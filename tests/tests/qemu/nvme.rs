@@ -1,4 +1,5 @@
-//! Our driver on QEMU's NVMe device, both releases: somebody else's reading of the specification.
+//! Our driver on QEMU's NVMe device, both releases: an independent interpretation of the
+//! specification.
 
 use flysch_api::block::{Device as _, Operation as Wish, Request};
 use flysch_api::command::{Command, Direction, Ended, Nvme, Ordering, Port as _, Token};
@@ -32,7 +33,7 @@ fn machine_of(release: &Release, device: NvmeDevice, namespaces: u8) -> Machine 
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
-/// A host that is up, and the memory that is left.
+/// A running host, and the remaining memory.
 fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
@@ -56,7 +57,7 @@ fn what_was_written_through_the_command_comes_back() {
     }
 }
 
-/// Fills every 8 bytes with their place and a seed.
+/// Fills every 8 bytes with their position and a seed.
 fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let word = |n: usize| (n as u64 ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..bytes / 8).flat_map(|n| word(n).to_le_bytes()).collect()
@@ -74,8 +75,8 @@ fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Reques
     assert_eq!(completion.result, Ok(()), "{request:?}");
 }
 
-/// One range and lists of them, from a block to more than one command moves, at every offset in a
-/// page: what is written in one shape is read in another.
+/// One range and lists of ranges, from a block to more than one command can move, at every offset
+/// in a page: what is written in one shape is read in another.
 #[test]
 fn data_of_every_shape_comes_back() {
     for (release, sgls) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {
@@ -84,7 +85,8 @@ fn data_of_every_shape_comes_back() {
     }
 }
 
-/// The same on any machine with blocks of 512 bytes, whose commands move so many bytes at most.
+/// The same on any machine with blocks of 512 bytes whose commands move at most `transfer_max`
+/// bytes.
 pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bool) {
     let (host, memory) = host(machine, Options { sgls, ..Options::default() });
     let space = &host.device().namespaces[0];
@@ -111,8 +113,8 @@ pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bo
             data.write(skew, &bytes);
             let one = Data::One(data.slice(skew, length as u32));
             carry_out(&mut disk, machine, &request(Wish::Write, one, length));
-            // A list with every other page of memory left out. Its inside is whole pages, or,
-            // where the controller takes that, odd pieces of them.
+            // A list that omits every other page of memory. Its middle consists of whole pages, or,
+            // if the controller supports that, of odd pieces.
             let piece = if sgls { 4092 - skew / 8 * 4 } else { 4096 };
             let base = 8 << 20;
             let mut pieces = vec![];
@@ -144,7 +146,7 @@ pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bo
     carry_out(&mut disk, machine, &delete);
 }
 
-/// Resets while commands are in flight, on four lanes: every command ends once, and I/O goes on.
+/// Resets while commands are in flight, on four lanes: every command ends once, and I/O continues.
 #[test]
 fn a_reset_ends_every_command_once() {
     for release in releases() {
@@ -152,7 +154,7 @@ fn a_reset_ends_every_command_once() {
     }
 }
 
-/// The same on any machine with two namespaces of such blocks.
+/// The same on any machine with two namespaces with such blocks.
 pub(crate) fn resets(machine: &Machine, block: u32) {
     let options = Options { lanes: 4, depth: 16, ..Options::default() };
     let (host, memory) = host(machine, options);
@@ -197,7 +199,7 @@ pub(crate) fn resets(machine: &Machine, block: u32) {
     }
 }
 
-/// One command to its end: how it ended, and the status if the device said something.
+/// Runs one command; returns how it ended, and the status if the device sent one.
 fn one(port: &mut Port<Machine>, machine: &Machine, command: Command<Nvme>) -> (Ended, Status) {
     port.start(command, machine.now()).expect("room");
     port.ring(machine.now());
@@ -222,7 +224,7 @@ fn transfer(machine: &Machine, write: bool, block: u64, data: &DmaRegion) -> Com
     }
 }
 
-/// QEMU's own controller memory buffer and doorbell buffers: what goes through them comes back.
+/// QEMU's own controller memory buffer and doorbell buffers: data passed through them comes back.
 #[test]
 fn queues_in_controller_memory_and_doorbells_in_memory_work() {
     for release in releases() {
@@ -231,7 +233,7 @@ fn queues_in_controller_memory_and_doorbells_in_memory_work() {
             let machine = machine_of(&release, device, 1);
             let options = Options { lanes: 2, depth: 8, shadow_doorbells, ..Options::default() };
             let (host, memory) = host(&machine, options);
-            // CRE and CMSE: the buffer is where the driver wanted it.
+            // CRE and CMSE: the buffer is where the driver placed it.
             assert_eq!(machine.read32(CMBMSC) & 3, if memory_mib > 0 { 3 } else { 0 });
             // The first port carries the host.
             let mut ports = host.into_ports();
@@ -252,7 +254,7 @@ fn queues_in_controller_memory_and_doorbells_in_memory_work() {
     }
 }
 
-/// A zoned namespace takes writes at its write pointer alone; a subsystem has two controllers.
+/// A zoned namespace accepts writes only at its write pointer; a subsystem has two controllers.
 #[test]
 fn zones_and_a_second_controller_are_there() {
     for release in releases() {
@@ -272,7 +274,7 @@ fn zones_and_a_second_controller_are_there() {
     }
 }
 
-/// What `flysch nvme` says of QEMU's zones, and what it does to them.
+/// What `flysch nvme` reports of QEMU's zones, and how it manages them.
 #[test]
 fn zones_are_managed_by_command() {
     let nvme = |target: &str, words: &str| {
@@ -293,7 +295,7 @@ fn zones_are_managed_by_command() {
         assert_eq!(nvme(&target, "zns open-zone -s 256").status, 0);
         let refused = nvme(&target, "zns close-zone -s 256");
         assert!(refused.stderr.contains("Invalid Zone State Transition"), "{}", refused.stderr);
-        // By the block layer, as zonectl(8), in one session: QEMU keeps nothing.
+        // With the block layer, as by zonectl(8), in one session: QEMU stores nothing.
         let folder = tempfile::tempdir().unwrap();
         let script = "zone -d nda0 -c open -l 0x100\nzone -d nda0 -c rz -l 0x100\n\
             zone -d nda0 -c finish --yes -l 0x200\nzone -d nda0 -c rz -o full\n\
@@ -310,7 +312,7 @@ fn zones_are_managed_by_command() {
         assert!(zone("0x100,", "Explicit Open"), "{}", said.stdout);
         assert!(zone("0x200,", "Full"), "{}", said.stdout);
         assert!(shown.contains(&"8 zones, Maximum LBA 0x7ff (2047)"), "{}", said.stdout);
-        // Zones are written from their begin to their end, which a job at random does not do.
+        // Zones are written from start to end, which a random job does not do.
         let mut command = flysch();
         command.args(["bench", "--on", &target, "--rw=randwrite", "--bs=4k", "--size=1m"]);
         let refused = ran(command.output().unwrap());

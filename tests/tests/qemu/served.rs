@@ -1,5 +1,5 @@
-//! Our driver on our model with QEMU between them: what the vfio-user server says reaches a
-//! controller's driver as QEMU's own client understands it, without a guest.
+//! Our driver on our model with QEMU between them: the messages of the vfio-user server reach a
+//! controller's driver as QEMU's own client understands them, without a guest.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use crate::nvme;
 
 const BLOCK: u64 = 4096;
 
-/// What is done to the device, or to its server.
+/// An action on the device or its server.
 enum Order {
     Arm(Box<Plan>),
     Pull,
     End,
 }
 
-/// The model, served in a thread of its own.
+/// The model, served in its own thread.
 struct Served {
     path: PathBuf,
     handle: Handle,
@@ -67,7 +67,7 @@ impl Served {
         Self { path, handle, orders, thread: Some(thread), log, _folder: folder }
     }
 
-    /// Waits until the log has a line with these words.
+    /// Waits until the log contains a line with these words.
     fn logged(&self, words: &str) -> String {
         loop {
             let line = self.log.recv_timeout(PATIENCE).expect(words);
@@ -82,14 +82,14 @@ impl Served {
         self.handle.wake();
     }
 
-    /// Ends the server and gives the device back.
+    /// Ends the server and returns the device.
     fn end(mut self) -> Box<dyn Function> {
         self.order(Order::End);
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-/// A stack on what is served at `path`.
+/// A stack on the device served at `path`.
 fn stack(release: &Release, path: &Path, queues: u8) -> Stack {
     let options = Options {
         program: Some(release.program.clone()),
@@ -133,7 +133,7 @@ fn everything_written_is_read_back_and_stays() {
             let mut found = vec![0; 8 << 12];
             data.read(0, &mut found);
             assert!(found.iter().all(|&byte| byte == 0x5A));
-            // It is pulled out of its machine: its registers are gone, and so is the disk.
+            // It is unplugged from its machine: its registers are gone, and so is the disk.
             served.order(Order::Pull);
             served.logged("pulled out");
             while machine.read32(reg::CAP) != u32::MAX {
@@ -147,7 +147,7 @@ fn everything_written_is_read_back_and_stays() {
     }
 }
 
-/// Faults that come while it is in use: what was not done is done again, and nothing is lost.
+/// Faults during use: unfinished work is repeated, and nothing is lost.
 #[test]
 fn faults_injected_meanwhile_are_recovered_from() {
     const FAULTS: [Kind; 5] =

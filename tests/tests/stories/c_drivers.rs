@@ -1,4 +1,4 @@
-//! The drivers as C has them, over the models: `flysch_drivers.h` and what it declares.
+//! The drivers as used from C, on the models: `flysch_drivers.h` and what it declares.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -83,7 +83,7 @@ fn units(controller: *const Controller) -> Vec<Unit> {
         can_delete: false,
         name: [0; 64],
     };
-    // SAFETY: a controller that an open gave; the room is there.
+    // SAFETY: a controller returned by an open; there is room.
     let count = unsafe { flysch_units(controller, ptr::null_mut(), 0) };
     let mut units = vec![unit; count];
     // SAFETY: as above.
@@ -102,10 +102,11 @@ fn request(token: u64, operation: Operation, offset: u64, data: (*mut c_void, u6
     }
 }
 
-/// What a C program does with every disk: writes, a queue full of reads, a delete, wrong requests.
+/// What a C program does with every disk: writes, a queue full of reads, a delete, invalid
+/// requests.
 fn use_disk(controller: *mut Controller, disk: u32, unit: &Unit, wait: &dyn Fn(u64)) {
     const LEN: usize = 64 << 10;
-    // SAFETY: the functions are called as the header says, on one controller by one thread.
+    // SAFETY: the functions are called as the header requires, on one controller by one thread.
     unsafe {
         let place = flysch_dma_alloc(controller, LEN);
         assert!(!place.is_null());
@@ -123,7 +124,7 @@ fn use_disk(controller: *mut Controller, disk: u32, unit: &Unit, wait: &dyn Fn(u
         assert_eq!(flysch_run(controller, disk, &whole(Operation::Read)), Status::Ok);
         assert_eq!(bytes(place), written);
 
-        // As many as are taken, in one batch, each a block into a place of its own.
+        // As many as are accepted, in one batch, each a block to its own place.
         bytes(place).fill(0);
         let block = u64::from(unit.block_size);
         let mut taken = 0;
@@ -192,7 +193,8 @@ fn ufs_in_both_queue_designs_and_nvme_serve_a_c_program() {
         let bus = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
         let options = Options { queue: queue as u8, ..flysch_default_options() };
         let mut error = no_error();
-        // SAFETY: everything pointed to lives to the end of the block, and as the header says.
+        // SAFETY: everything pointed to lives until the end of the block, and is as the header
+        // requires.
         unsafe {
             assert!(flysch_dma_needed(&options) < MEMORY);
             let board = board(&bus, &memory);
@@ -218,14 +220,14 @@ fn ufs_in_both_queue_designs_and_nvme_serve_a_c_program() {
     }
 }
 
-/// A controller with one disk, to its end.
+/// Uses a controller with one disk, and closes it.
 fn serve(controller: *mut Controller, wait: &dyn Fn(u64)) {
     let units = units(controller);
     assert_eq!(units.len(), 1);
     assert_eq!(u64::from(units[0].block_size) * units[0].blocks, 4 << 30);
     assert!(words(&units[0].name).starts_with('<'), "{}", words(&units[0].name));
     let mut error = no_error();
-    // SAFETY: a controller that an open gave, used by this thread, closed once at the end.
+    // SAFETY: a controller returned by an open, used by this thread, closed once at the end.
     unsafe {
         assert_eq!(flysch_attach(controller, 77, &mut error), Status::NotADisk as i32);
         assert_eq!(words(&error.text), "there is no unit 77 with a disk");
@@ -252,7 +254,7 @@ fn no_link() -> Link {
     Link { high_speed: false, gear: 0, lanes: 0, series: 0, hibernating: false }
 }
 
-/// Queries, link and power of UFS, with what of it is refused.
+/// Queries, link and power of UFS, including what is refused.
 fn manage_ufs(controller: *mut Controller, link: Link) {
     const ACTIVE_ICC_LEVEL: u8 = 0x03;
     let mut error = no_error();
@@ -260,7 +262,7 @@ fn manage_ufs(controller: *mut Controller, link: Link) {
         let kind = kind as u8;
         let query = Query { kind, id, index: 0, selector: 0, irreversible: false, value };
         let mut answer = Answer { value: 0, len: 0, bytes: [0; DESCRIPTOR_BYTES] };
-        // SAFETY: a controller that an open gave, and room for the rest.
+        // SAFETY: a controller returned by an open, and room for the rest.
         let status = unsafe { flysch_ufs_query(controller, &query, &mut answer, &mut error) };
         (status, answer)
     };
@@ -273,13 +275,13 @@ fn manage_ufs(controller: *mut Controller, link: Link) {
     assert_eq!(device.bytes[0x10], 4, "{device:?}");
     assert_eq!(ask(QueryKind::WriteAttribute, ACTIVE_ICC_LEVEL, 7).0, Status::Ok);
     assert_eq!(ask(QueryKind::ReadAttribute, ACTIVE_ICC_LEVEL, 0).1.value, 7);
-    // fDeviceInit is 0 after bring-up, fBackgroundOpsEn (0x04) can be turned over.
+    // fDeviceInit is 0 after bring-up, fBackgroundOpsEn (0x04) can be toggled.
     assert_eq!(ask(QueryKind::ReadFlag, 0x01, 0).1.value, 0);
     let before = ask(QueryKind::ReadFlag, 0x04, 0).1.value;
     assert_eq!(ask(QueryKind::ToggleFlag, 0x04, 0).0, Status::Ok);
     assert_eq!(ask(QueryKind::ReadFlag, 0x04, 0).1.value, 1 - before);
     assert_eq!(ask(QueryKind::ReadAttribute, 0xFE, 0).0, Status::Device);
-    // bBootLunEn is in order, bConfigDescrLock can be written once.
+    // bBootLunEn is writable, bConfigDescrLock can be written once.
     assert_eq!(ask(QueryKind::WriteAttribute, 0x0B, 1).0, Status::Device);
     assert!(!words(&error.text).is_empty());
     assert!(link.high_speed && link.gear > 1, "{link:?}");
@@ -309,7 +311,7 @@ fn manage_ufs(controller: *mut Controller, link: Link) {
 fn manage_nvme(controller: *mut Controller) {
     let (mut error, mut page) = (no_error(), vec![0_u8; ADMIN_BYTES]);
     let data: *mut c_void = page.as_mut_ptr().cast();
-    // SAFETY: a controller that an open gave, and room for the rest.
+    // SAFETY: a controller returned by an open, and room for the rest.
     unsafe {
         let status = flysch_nvme_identify(controller, 1, 0, data, &mut error);
         assert_eq!(status, Status::Ok, "{}", words(&error.text));
@@ -342,7 +344,7 @@ fn manage_nvme(controller: *mut Controller) {
         };
         assert_eq!(flysch_nvme_admin(controller, &mut admin, &mut error), Status::Ok);
         assert!(page[..8].iter().any(|byte| *byte != 0), "NSZE");
-        // The driver's own queues are its own.
+        // The driver's own queues are protected.
         admin.opcode = 0x04;
         assert_eq!(flysch_nvme_admin(controller, &mut admin, &mut error), Status::Device);
         admin.data = ptr::null_mut();
@@ -376,7 +378,7 @@ fn a_board_that_lacks_something_is_told_what() {
     ];
     for (board, options, text) in cases {
         let mut error = no_error();
-        // SAFETY: everything pointed to is there; what is missing is what is tried.
+        // SAFETY: everything pointed to exists; what is missing is the subject of the test.
         unsafe {
             let controller = flysch_ufs_open(&board, &options, ptr::null(), &mut error);
             assert!(controller.is_null());
@@ -391,7 +393,7 @@ fn a_board_that_lacks_something_is_told_what() {
         assert_eq!(error.status, Status::Memory);
         assert!(words(&error.text).contains("8192 are left"), "{}", words(&error.text));
         assert!(flysch_ufs_open(ptr::null(), &options, ptr::null(), &mut error).is_null());
-        // Who does not want to know why is not told.
+        // A caller that does not want the reason does not get it.
         assert!(flysch_ufs_open(&little, ptr::null(), ptr::null(), ptr::null_mut()).is_null());
         let none = Options { disks: 0, ..options };
         assert!(flysch_ufs_open(&whole, &none, ptr::null(), &mut error).is_null());
@@ -400,7 +402,7 @@ fn a_board_that_lacks_something_is_told_what() {
     }
 }
 
-/// What the platform was told.
+/// What the platform was notified of.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn notice(
@@ -461,7 +463,7 @@ fn a_platform_is_told_and_may_refuse() {
         reference_clock: -1,
     };
     let mut error = no_error();
-    // SAFETY: everything pointed to lives to the end.
+    // SAFETY: everything pointed to lives until the end.
     unsafe {
         let controller = flysch_ufs_open(&board, ptr::null(), &platform, &mut error);
         assert!(!controller.is_null(), "{}", words(&error.text));
@@ -482,7 +484,7 @@ fn a_platform_is_told_and_may_refuse() {
 #[test]
 fn every_status_has_words_of_its_own() {
     let text = |status: i32| {
-        // SAFETY: a C string for ever.
+        // SAFETY: a C string that lives forever.
         unsafe { CStr::from_ptr(flysch_status_text(status)) }.to_str().unwrap()
     };
     let all: std::collections::BTreeSet<&str> = (Status::Gone as i32..=0).map(text).collect();
@@ -496,7 +498,7 @@ fn the_header_is_what_the_crate_says() {
     assert_header("c-drivers", "flysch_drivers.h");
 }
 
-/// The header of a crate in `bindings` is what cbindgen makes of it; `FLYSCH_WRITE=1` writes it.
+/// The header of a crate in `bindings` is what cbindgen generates; `FLYSCH_WRITE=1` writes it.
 pub(crate) fn assert_header(name: &str, header: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");

@@ -1,4 +1,4 @@
-//! Flash images as C has them: `flysch_images.h`, and a program in C over it.
+//! Flash images as used from C: `flysch_images.h`, and a C program that uses it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn words(text: &[c_char]) -> String {
     unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().expect("UTF-8").to_owned()
 }
 
-/// An image of mtd-utils with a file, a link to it, one to nowhere, a pipe and a directory.
+/// An image of mtd-utils with a file, a link to it, a dangling link, a pipe and a directory.
 fn image(folder: &Path) -> (PathBuf, Vec<u8>) {
     let content = Noise::new(7).bytes(BLOB);
     let tree = folder.join("tree");
@@ -44,7 +44,7 @@ fn image(folder: &Path) -> (PathBuf, Vec<u8>) {
     (ubi_image(folder, &content), content)
 }
 
-/// The library that these tests were built with: `cc` links what cargo has just made.
+/// The library that these tests were built with: `cc` links what cargo has just built.
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let entries = std::fs::read_dir(program.parent().expect("its folder")).expect("a folder");
@@ -57,7 +57,7 @@ fn library() -> PathBuf {
     newest.expect("the static library is built with its crate")
 }
 
-/// Compiles a program in C over the library and the headers of both bindings.
+/// Compiles a C program with the library and the headers of both bindings.
 fn compile(source: &Path, program: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let strict = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
@@ -125,7 +125,7 @@ fn one_library_has_both_halves() {
     assert_eq!(said, format!("{version} {version} 1"));
 }
 
-/// An image behind a function, which fails when `fails` says so.
+/// An image behind a function, which fails if `fails` is set.
 struct Behind {
     bytes: Vec<u8>,
     fails: bool,
@@ -143,7 +143,7 @@ unsafe extern "C" fn read(context: *mut c_void, offset: u64, to: *mut u8, len: u
 }
 
 unsafe extern "C" fn collect(context: *mut c_void, entry: *const Entry) -> bool {
-    // SAFETY: the context is a list, and the entry is there during the call.
+    // SAFETY: the context is a list, and the entry exists during the call.
     let (names, entry) = unsafe { (&mut *context.cast::<Vec<Vec<u8>>>(), &*entry) };
     let name: &[u8] = match entry.name.len {
         0 => &[],
@@ -155,14 +155,14 @@ unsafe extern "C" fn collect(context: *mut c_void, entry: *const Entry) -> bool 
 }
 
 fn open(image: *const Image, path: &[u8]) -> *mut File {
-    // SAFETY: an image that an open gave.
+    // SAFETY: an image returned by an open.
     unsafe { flysch_file_open(image, 0, of(path), ptr::null_mut()) }
 }
 
-/// Everything the header has, on an image that is open.
+/// Everything in the header, on an open image.
 fn use_image(image: *mut Image, content: &[u8], folder: &Path) {
     let mut error = no_error();
-    // SAFETY: the functions are called as the header says.
+    // SAFETY: the functions are called as the header requires.
     unsafe {
         assert_eq!(flysch_image_volumes(image), 1);
         let mut volume = std::mem::zeroed::<Volume>();
@@ -238,7 +238,7 @@ fn an_image_is_a_file_or_memory_or_behind_a_function() {
     let path = of(image.as_os_str().as_encoded_bytes());
     let none: *const ImageOptions = ptr::null();
     let mut error = no_error();
-    // SAFETY: bytes, function and context live to the end.
+    // SAFETY: bytes, function and context live until the end.
     unsafe {
         let opened = flysch_image_open(path, none, &mut error);
         assert!(!opened.is_null(), "{}", words(&error.text));
@@ -264,7 +264,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
     let none: *const ImageOptions = ptr::null();
     let mut error = no_error();
     let gone = of(b"/no/such/image");
-    // SAFETY: NULL is what is tried; the rest is there.
+    // SAFETY: NULL is the subject of the test; the rest exists.
     unsafe {
         assert!(flysch_image_open(gone, none, &mut error).is_null());
         assert_eq!(error.status, ImageStatus::System);
@@ -310,7 +310,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
 
 #[test]
 fn every_status_of_images_has_words_of_its_own() {
-    // SAFETY: a C string for ever.
+    // SAFETY: a C string that lives forever.
     let text = |status| unsafe { CStr::from_ptr(flysch_image_status_text(status)) };
     let all: std::collections::BTreeSet<&CStr> =
         (ImageStatus::NoAttribute as i32..=0).map(text).collect();

@@ -1,5 +1,5 @@
-//! What the command layer's table of devices says, and what GEOM makes of it: neither knows the
-//! other, what goes between them is [`Change`].
+//! What the command layer's table of devices reports, and what GEOM does with it: neither knows the
+//! other, what passes between them is [`Change`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use flysch_cam::xpt::{Description, Due, Event, Path, Table};
 use flysch_geom::class::disk::{self, DISK, Memory};
 use flysch_geom::{Graph, Medium, ProviderId, Shape};
 
-/// A medium that the test can exchange while the graph has it.
+/// A medium that the test can exchange while the graph uses it.
 #[derive(Debug)]
 struct Exchangeable(Rc<RefCell<Memory>>);
 
@@ -117,22 +117,22 @@ fn hot_plug_goes_up_to_the_graph() {
 
     assert!(machine.has("da0s1") && machine.has("da1s1"), "their partitions");
 
-    // The second disk goes, and what stands on it.
+    // The second disk goes away, and everything above it.
     machine.scan(vec![described(0, "A", SIZE)]);
     assert!(machine.has("da0s1"));
     assert!(!machine.has("da1") && !machine.has("da1s1"));
 
-    // Another disk in the first one's place: the old is gone before the new comes.
+    // Another disk in the first one's place: the old one is gone before the new one comes.
     let old = machine.disks["da0"];
     machine.scan(vec![described(0, "C", SIZE)]);
     assert!(machine.has("da0") && machine.disks["da0"] != old);
 
-    // It grows: the provider is the same and larger, in whole sectors.
+    // It grows: the provider is the same but larger, in whole sectors.
     let provider = machine.disks["da0"];
     machine.scan(vec![described(0, "C", 2 * SIZE + 100)]);
     assert_eq!(machine.graph[provider].media_size, 2 * SIZE as u64);
 
-    // A unit attention says that the medium may be another one, and it is: without partitions.
+    // A unit attention reports that the medium may have changed, and it has: no partitions.
     let path = Path { bus: 0, target: 0, lun: 0 };
     let attention = Attention { identity: true, ..Attention::default() };
     for (content, has) in [(vec![0; SIZE], false), (partitioned(), true)] {
@@ -143,7 +143,7 @@ fn hot_plug_goes_up_to_the_graph() {
         assert_eq!(machine.has("da0s1"), has);
     }
 
-    // The controller goes.
+    // The controller goes away.
     let events = machine.table.remove_bus(0);
     machine.tell(events);
     assert!(machine.disks.is_empty() && !machine.has("da0") && !machine.has("da0s1"));

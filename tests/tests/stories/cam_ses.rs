@@ -1,4 +1,4 @@
-//! The `ses` driver and the modelled enclosure, which only share the pages' formats.
+//! The `ses` driver and the modelled enclosure, which share only the formats of pages.
 
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_cam::Error;
@@ -29,7 +29,7 @@ fn port() -> EnclosurePort {
     EnclosurePort::new(Model::new(config), DmaRegion::zeroed(64 << 10, 0x1_0000))
 }
 
-/// Does something with the enclosure behind a port.
+/// Calls a function with the enclosure behind a port.
 fn with<R>(
     port: &mut EnclosurePort,
     what: impl FnOnce(&mut Reader<'_, EnclosurePort, Waiting>) -> R,
@@ -96,7 +96,7 @@ fn lights_are_switched_one_by_one() {
     with(&mut port, |reader| reader.set_lights(&after, 4, false, true)).unwrap();
     let last = read(&mut port);
     assert!(last.elements[4].is_marked_faulty() && last.elements[3].is_located());
-    // What is no slot has no lights, and what changed since must be read again.
+    // Elements other than slots have no lights, and after a change the page must be read again.
     let wrong = with(&mut port, |reader| reader.set_lights(&last, 6, true, false));
     assert!(matches!(wrong, Err(Error::BadAnswer { .. })), "{wrong:?}");
     port.enclosure.plug(0, None);

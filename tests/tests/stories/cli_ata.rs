@@ -1,5 +1,5 @@
-//! `flysch ata`: what it says beside what smartctl says of the same device, what it asks before it
-//! destroys, and what it refuses.
+//! `flysch ata`: its output next to smartctl's for the same device, the confirmation it asks for
+//! before it destroys, and what it refuses.
 
 use flysch_tests::command::{Ran, assert_holds, run};
 use serde_json::{Map, Value};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 /// What smartctl 7.3 printed with `-x -j` in a Linux guest of `flysch serve ahci,size=256M`.
 const SMARTCTL: &str = include_str!("ata_cli/smartctl.json");
 
-/// What is about smartctl and not the device; what we do not tell: which logs may be written, and
-/// flags of statistics; and what Linux did before it was asked.
+/// Fields about smartctl and not the device; fields that we do not report: which logs may be
+/// written, and flags of statistics; and the effects of what Linux did before.
 const NOT_OURS: [&str; 12] = [
     "json_format_version",
     "smartctl",
@@ -28,7 +28,7 @@ fn ata(words: &str, target: &str) -> Ran {
     run(&format!("ata {words} --on {target}"))
 }
 
-/// Numbers that grow while Linux looks at its disk.
+/// Numbers that grow while Linux uses its disk.
 fn counts(name: &str) -> bool {
     let names = ["Total_LBAs_Read", "Total_LBAs_Written", "Logical Sectors", "Number of "];
     names.iter().any(|begin| name.starts_with(begin))
@@ -54,7 +54,7 @@ fn json_has_all_that_smartctl_prints() {
         all.extend(told);
     }
     let mut theirs: Value = serde_json::from_str(SMARTCTL).unwrap();
-    // smartctl lists two directories in one; that of SMART's own logs we do not.
+    // smartctl lists two directories in one; we do not list that of SMART's own logs.
     let logs = theirs["ata_log_directory"]["table"].as_array_mut().expect("a list");
     logs.retain(|log| log.get("gp_sectors").is_some());
     assert_holds(&Value::Object(all), &theirs, "", &|fields, name| {
@@ -83,7 +83,7 @@ fn every_verb_does_what_it_says() {
     told("security status", disk, &["Disabled, NOT FROZEN"]);
     told("security set-password -p secret --yes", disk, &["ENABLED, PW level HIGH"]);
     told("security freeze", disk, &["frozen [SEC2]"]);
-    // A disk without a user's password knows the master's.
+    // A disk without a user password accepts the master password.
     told("security erase --master -p FLYSCH --yes", disk, &["Disabled, NOT FROZEN [SEC1]"]);
     told("sanitize", disk, &["idle: no operation has completed"]);
     told("sanitize block-erase --yes", disk, &["completed without error"]);
@@ -100,7 +100,7 @@ fn every_verb_does_what_it_says() {
     told("passthru -c 0xec -i 512", disk, &["IDENTIFY DEVICE: status"]);
 }
 
-/// What the disk keeps lies in a file, which tells what an erase left.
+/// The disk's contents are in a file, which shows what an erase left.
 #[test]
 fn an_overwrite_leaves_its_pattern_and_an_erase_nothing() {
     let folder = tempfile::tempdir().unwrap();

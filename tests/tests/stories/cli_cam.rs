@@ -1,9 +1,9 @@
-//! `flysch cam` and `flysch devlist`: camcontrol's words and output over every kind of bus.
+//! `flysch cam` and `flysch devlist`: camcontrol's syntax and output on every kind of bus.
 
 use flysch_tests::command::{Ran, run, run_in};
 use serde_json::Value;
 
-/// What a successful run prints.
+/// The output of a successful run.
 fn printed(words: &str) -> String {
     let ran = run(words);
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words}");
@@ -61,7 +61,8 @@ scbus-1 on xpt0 bus 0:
     assert_eq!(list[1]["units"][0]["names"], serde_json::json!(["ada0", "pass2"]));
 }
 
-/// Motin's listing has a port multiplier: it is target 15, and the disks behind it have its ports.
+/// Motin's listing has a port multiplier: it is target 15, and the targets of the disks behind it
+/// are its port numbers.
 #[test]
 fn a_port_multiplier_is_listed_and_every_device_behind_it_is_reached() {
     let on = "--on ahci,size=64M,pmp=3,device=1";
@@ -250,7 +251,7 @@ ses0:
     assert_eq!((none.status, none.stderr.lines().count()), (2, 1));
 }
 
-/// As [`run`], of words that have spaces in them.
+/// As [`run`], for words that contain spaces.
 fn words(words: &[&str]) -> Ran {
     let out = flysch_tests::command::flysch()
         .args(words)
@@ -272,7 +273,7 @@ fn any_command_can_be_passed_through() {
     assert_eq!(words(&raw).stdout.len(), 36, "as it is");
     let power = ["cam", "cmd", "-a", "E5 0 0 0 0 0 0 0 0 0 0 0", "-r", "hex", "--on", AHCI];
     assert_eq!(words(&power).stdout, "50 00 00 00 00 00 00 00 00 FF 00\n");
-    // What the device refuses is told with its sense data, in one line.
+    // A refusal by the device is reported with its sense data, in one line.
     let odd = words(&["cam", "cmd", "-c", "12 1 77 0 24 0", "-i", "36", "-", "--on", UFS]);
     assert_eq!(odd.status, 1);
     assert_eq!(
@@ -328,14 +329,14 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         assert_eq!((ran.status, ran.stderr.lines().count()), (2, 1), "{words}: {}", ran.stderr);
         assert!(ran.stderr.contains(why), "{words}: {}", ran.stderr);
     }
-    // The device's own refusals are no wrong use.
+    // The device's own refusals are not usage errors.
     for words in ["cam security -e wrong -y --on ahci,size=64M", "cam modepage -m 5 --on ufs"] {
         let ran = run(words);
         assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{words}: {}", ran.stderr);
     }
 }
 
-/// What `cam debug` tells of a verb that succeeds, and what the verb itself prints.
+/// The output of `cam debug` for a successful verb, and that of the verb itself.
 fn debugged(words: &str, target: &str) -> (String, String) {
     let line = format!("cam debug {words} --on {target}");
     let ran = run(&line);
@@ -381,7 +382,7 @@ fn debug_tells_of_every_kind_of_command() {
         );
         assert_eq!(debugged(words, target), (golden, "Unit is ready\n".to_owned()), "{words}");
     }
-    // What fails is told with its sense data, and then in the command's own line.
+    // A failure is reported with its sense data, and then in the command's own line.
     let odd = ["cam", "debug", "-I", "all", "cmd", "-c", "12 1 77 0 24 0", "-i", "36", "-"];
     let odd: Vec<&str> = odd.into_iter().chain(["--on", UFS]).collect();
     assert_eq!(
@@ -410,11 +411,11 @@ Debugging enabled for -1:-1:ffffffff
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
         assert_eq!(ran.status, 1);
     }
-    // Whoever waits for the device lets time pass.
+    // Waiting for the device lets time pass.
     let (told, _) = debugged("-c ada0 sanitize -a block -y", AHCI);
     assert_eq!(told.matches("): BLOCK_ERASE_EXT. ACB: ").count(), 1);
     assert!((1..100).contains(&told.matches("): SANITIZE_STATUS_EXT. ACB: ").count()));
-    // Standard output is the verb's alone, JSON too; other units are silent.
+    // Standard output has only the verb's output, in JSON too; other units are silent.
     let (told, json) = debugged("-ITSXPcp 0 readcap --json", UFS);
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["block_length"], 4096);
     assert_eq!(told.matches("READ CAPACITY(10). CDB: 25 ").count(), 1, "{told}");
@@ -484,8 +485,8 @@ Debugging enabled for 0:0:1
     assert_eq!(told.matches("(mmcprobe0:sdhci_slot0:0:0:0): SEND_STATUS. CMD13 ").count(), 1);
 }
 
-/// 99th percentile and longest of the first job's reads, from the caller's wish to its completion,
-/// microseconds.
+/// 99th percentile and maximum for the first job's reads, from the caller's request to its
+/// completion, microseconds.
 fn reads(table: &str) -> (f64, f64) {
     let line = table.lines().find(|line| line.trim_start().starts_with("all ")).expect(table);
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
@@ -506,7 +507,7 @@ fn reads(table: &str) -> (f64, f64) {
 #[test]
 fn the_scheduler_keeps_reads_fast_in_a_flood() {
     let folder = tempfile::tempdir().unwrap();
-    // A reader beside two writers of large requests and one that deletes.
+    // A reader next to two writers of large requests and a job that deletes.
     let job = "\
 [global]
 ioengine=libaio
@@ -540,7 +541,7 @@ iodepth=8
     // 719 us and 50.4 ms against 331 us and 1.24 ms.
     assert!(with.0 * 2.0 < without.0, "99th percentile: {with:?} with it, {without:?} without");
     assert!(with.1 * 10.0 < without.1, "longest: {with:?} with it, {without:?} without");
-    // The flood goes on, and what the scheduler did is among the incidents.
+    // The flood continues, and the scheduler's actions are among the incidents.
     let ran = run_in(
         &format!("bench flood.fio --on ufs,size=256M,clock=virtual {rules} --json"),
         folder.path(),

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use flysch_random::SplitMix64;
 use flysch_tests::command::{flysch, ran, run_in};
 
-/// Bytes that are all different from their neighbours, `seed` apart.
+/// Bytes that all differ from their neighbours; `seed` shifts them.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..length).map(|_| random.bits() as u8).collect()
@@ -18,7 +18,7 @@ fn bytes(length: usize, seed: u64) -> Vec<u8> {
 fn a_file_through_an_image_comes_back_whole() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // No multiple of anything.
+    // Not a multiple of anything.
     let data = bytes(20_000_001, 1);
     fs::write(folder.join("in"), &data).unwrap();
     for target in
@@ -31,7 +31,7 @@ fn a_file_through_an_image_comes_back_whole() {
         assert_eq!(ran.status, 0, "{target}: {}", ran.stderr);
         assert!(fs::read(folder.join("out")).unwrap() == data, "{target}");
     }
-    // The image is the unit, byte by byte.
+    // The image equals the unit, byte by byte.
     assert!(fs::read(folder.join("a.img")).unwrap()[..data.len()] == data);
 }
 

@@ -1,14 +1,14 @@
-//! `flysch emmc`: what it says beside what mmc-utils says of the same device, and what it asks
-//! before it destroys.
+//! `flysch emmc`: its output next to mmc-utils' for the same device, and the confirmation it asks
+//! for before it destroys.
 
 use flysch_tests::command::{Ran, run};
 use serde_json::Value;
 
-/// Fields of EXT_CSD and their values as mmc-utils (Debian 13) printed them with `extcsd read` in a
+/// Fields of EXT_CSD and their values as printed by mmc-utils (Debian 13) with `extcsd read` in a
 /// Linux guest of `flysch serve emmc,size=256M`.
 const RECORDED: &str = include_str!("emmc_cli/extcsd.txt");
 
-/// Names that mmc-utils has from older releases of the specification, or gives itself.
+/// Names that mmc-utils takes from older releases of the specification, or made up.
 const OTHER_NAMES: [(&str, &str); 6] = [
     ("BOOT_SIZE_MULTI", "BOOT_SIZE_MULT"),
     ("CARD_TYPE", "DEVICE_TYPE"),
@@ -17,7 +17,8 @@ const OTHER_NAMES: [(&str, &str); 6] = [
     ("EXT_CSD_PRE_EOL_INFO", "PRE_EOL_INFO"),
     ("HPI_FEATURE", "HPI_FEATURES"),
 ];
-/// What it counts from one, what Linux switches off for it, what the specification has at 1.3 V.
+/// A field that mmc-utils counts from one, one that Linux switches off for its query, one that the
+/// specification has at 1.3 V.
 const NOT_OURS: [&str; 3] = ["CMDQ_DEPTH", "CMDQ_MODE_EN", "PWR_CL_200_360"];
 
 fn emmc(words: &str, target: &str) -> Ran {

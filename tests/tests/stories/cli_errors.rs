@@ -1,4 +1,4 @@
-//! Wrong input: one clear line that names the object, the right status, nothing left behind.
+//! Invalid input: one clear line that names the object, the right status, nothing left behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flysch_tests::command::{Ran, flysch, ran, run, run_in};
 
-/// The command refuses with `status` and one line that says all of `parts`.
+/// The command must refuse with `status` and one line that contains all of `parts`.
 fn assert_refused(ran: &Ran, status: i32, parts: &[&str], words: &str) {
     assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
     assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{words}: {}", ran.stderr);
@@ -81,7 +81,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
     }
 }
 
-/// One job file for every kind of device, in both sizes of block where a kind has two.
+/// One job file for every kind of device, with both block sizes if a kind has two.
 #[test]
 fn a_job_file_runs_on_every_kind_of_device() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,8 +200,8 @@ fn more_than_fits_from_a_stream_says_where_it_stopped() {
     assert_refused(&ran(output), 1, &["full after 9437184 bytes"], "copy - ufs,size=9M");
 }
 
-/// Runs a script on a file system of 1 MiB, in a mount namespace of its own: `$1` is the command,
-/// and `$2` a folder with room. `None`, and a line that says so, where there are no namespaces.
+/// Runs a script on a file system of 1 MiB, in its own mount namespace: `$1` is the command, and
+/// `$2` a folder with room. `None`, and a message, if namespaces are not available.
 fn on_a_small_disk(script: &str, folder: &Path) -> Option<Ran> {
     let disk = folder.join("disk");
     fs::create_dir(&disk).unwrap();
@@ -238,8 +238,8 @@ fn a_full_file_system_leaves_no_half_file() {
     assert_eq!(ran.stderr.matches("No space left").count(), 5, "{}", ran.stderr);
 }
 
-/// Who goes on gets results, and all of them say that it is this machine that has no room, and not
-/// the device's medium that is bad.
+/// A run that continues gives results, and all of them report that this machine has no room, and
+/// not that the device's medium is bad.
 #[test]
 fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
     assert_eq!(ran.stdout, "", "the image that was made is gone: {}", ran.stderr);
     let statuses = ran.stderr.lines().filter(|line| !line.starts_with("flysch: report in "));
     assert_eq!(statuses.collect::<Vec<_>>(), ["0"; 4], "{}", ran.stderr);
-    // Allocation of space failed, in the words of each protocol.
+    // Allocation of space failed, in the terms of each protocol.
     for (on, cause) in [("ufs", "sense 7/27/07"), ("nvme", "NVMe status 0/81")] {
         let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
         let (text, json) = (read(format!("{on}.txt")), read(format!("{on}.json")));

@@ -1,4 +1,4 @@
-//! `flysch export`: other people's clients of NBD and vhost-user on our disks.
+//! `flysch export`: NBD and vhost-user clients of other projects on our disks.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use flysch_tests::command::{flysch, lacks, ran, run_in};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// An export that is ready, and the lines it prints.
+/// A running export, and the lines it prints.
 struct Exported {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -34,7 +34,7 @@ impl Exported {
         Self { child, lines, ready }
     }
 
-    /// Ends it as a system does: its last line.
+    /// Ends it as a system does; returns its last line.
     fn end(mut self) -> String {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), Signal::TERM).unwrap();
         let last = self.lines.by_ref().map(Result::unwrap).last();
@@ -43,7 +43,7 @@ impl Exported {
     }
 }
 
-/// Runs another program in `folder`: whether it was content, and all it said.
+/// Runs another program in `folder`; returns whether it succeeded, and all its output.
 fn other(folder: &Path, program: &str, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output();
@@ -69,7 +69,7 @@ fn qemu_libnbd_and_fio_work_on_one_disk() {
     assert_eq!((ok, said.trim()), (true, "67108864"));
     let (ok, said) = other(folder, "nbdinfo", &["nbd+unix:///other?socket=s"]);
     assert!(!ok && said.contains("No such file"), "{said}");
-    // Aligned and not, zeroes, trims, with and without FUA; each read is compared by qemu-io.
+    // Aligned and not, zeroes, trims, with and without FUA; qemu-io compares each read.
     let script = [
         "write -P 7 0 64k",
         "write -f -P 1 4k 4k",
@@ -91,7 +91,7 @@ fn qemu_libnbd_and_fio_work_on_one_disk() {
     arguments.push(DISK);
     let (ok, said) = other(folder, "qemu-io", &arguments);
     assert!(ok && !said.contains("failed"), "{said}");
-    // In over one kind of socket with two connections, out over the other.
+    // Written over one kind of socket with two connections, read over the other.
     let content: Vec<u8> = (0..64 << 20).map(|at: u32| (at / 4099 * 31 + at % 251) as u8).collect();
     fs::write(folder.join("in"), &content).unwrap();
     assert_eq!(other(folder, "nbdcopy", &["--flush", "in", &tcp]), (true, String::new()));
@@ -151,7 +151,7 @@ fn clients_start_it_by_socket_activation() {
     assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
-/// What libnbd's programs find out, copy and mount, and nbdkit's filters before our server.
+/// What libnbd's programs discover, copy and mount, and nbdkit's filters in front of our server.
 #[test]
 fn libnbds_and_nbdkits_programs_agree_with_it() {
     if ["nbdinfo", "nbdcopy", "nbdfuse", "nbdkit", "fusermount3"].into_iter().any(lacks) {
@@ -178,8 +178,8 @@ fn libnbds_and_nbdkits_programs_agree_with_it() {
     fs::write(folder.join("in"), &content).unwrap();
     let copied =
         |words: &[&str]| assert_eq!(other(folder, "nbdcopy", words), (true, String::new()));
-    // nbdkit's check of what is written to a disk that has it already, and a part of the disk
-    // behind three filters, of which one keeps what is written to itself.
+    // nbdkit's check of writes to a disk that already has that content, and a part of the disk
+    // behind three filters, one of which keeps writes to itself.
     copied(&["--destination-is-zero", "in", DISK]);
     copied(&["--connections=4", "--requests=64", DISK, "out"]);
     assert!(fs::read(folder.join("out")).unwrap() == content);
@@ -202,7 +202,8 @@ fn libnbds_and_nbdkits_programs_agree_with_it() {
     assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
 }
 
-/// The disk as a file of this machine by nbdfuse, a part of which is written: what it was, and is.
+/// The disk as a file of this machine by nbdfuse, a part of which is written: the contents before
+/// and after.
 fn changed_as_a_file(folder: &Path) -> (Vec<u8>, Vec<u8>) {
     fs::create_dir(folder.join("m")).unwrap();
     let mut mount = Command::new("nbdfuse");
@@ -211,7 +212,7 @@ fn changed_as_a_file(folder: &Path) -> (Vec<u8>, Vec<u8>) {
     while !file.exists() && mounted.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Whole blocks: libnbd keeps to what the server asks for.
+    // Whole blocks: libnbd observes the server's block size.
     let change = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
         let seen = fs::read(&file)?;
         let writer = fs::OpenOptions::new().write(true).open(&file)?;
@@ -226,7 +227,7 @@ fn changed_as_a_file(folder: &Path) -> (Vec<u8>, Vec<u8>) {
     done.unwrap()
 }
 
-/// nbdkit at a socket of its own, until it is dropped.
+/// nbdkit on a socket of its own, until it is dropped.
 struct Nbdkit(Child, PathBuf);
 
 impl Nbdkit {
@@ -267,7 +268,7 @@ fn what_was_written_is_in_the_file_and_errors_reach_the_client() {
     let disk = fs::read(folder.join("disk")).unwrap();
     assert_eq!(disk.iter().position(|byte| *byte == 3), Some(5000));
     assert!(disk[5000..15000].iter().all(|byte| *byte == 3) && disk[15000] == 0);
-    // A disk that may not be written.
+    // A read-only disk.
     let exported = Exported::start("file:disk --nbd unix:s --read-only --json", folder);
     assert!(exported.ready.contains(r#""read_only":true"#), "{}", exported.ready);
     let (ok, _) = other(folder, "qemu-io", &script);
@@ -275,7 +276,7 @@ fn what_was_written_is_in_the_file_and_errors_reach_the_client() {
     assert_eq!(other(folder, "nbdcopy", &["nbd+unix:///?socket=s", "out"]), (true, String::new()));
     assert!(fs::read(folder.join("out")).unwrap() == disk);
     assert!(exported.end().contains(r#""failed":0"#));
-    // A disk whose medium fails: the client is told, and the next request is served.
+    // A disk with a failing medium: the client gets an error, and the next request is served.
     let exported = Exported::start("ufs,size=16M,faults=medium:lba2 --nbd unix:s", folder);
     let reads = ["read 0 4k", "read 4k 4k", "read 8k 4k", "read 12k 4k", "read 16k 4k"];
     let mut script = vec!["-f", "raw"];
@@ -287,7 +288,7 @@ fn what_was_written_is_in_the_file_and_errors_reach_the_client() {
     assert!(exported.end().contains("1 failed"));
 }
 
-/// An authority, a server and a client, in the files that QEMU has names for.
+/// An authority, a server and a client, in files named as QEMU expects.
 fn certificates(folder: &Path) {
     let openssl = |words: &str| {
         let (ok, said) = other(folder, "openssl", &words.split_whitespace().collect::<Vec<_>>());

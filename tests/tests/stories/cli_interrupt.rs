@@ -1,4 +1,4 @@
-//! Ctrl-C: status 130, and nothing half-written stays.
+//! Ctrl-C: status 130, and no partly written file remains.
 
 use std::fs;
 use std::io::Write;
@@ -39,7 +39,7 @@ fn an_interrupted_copy_leaves_the_old_file() {
 fn an_interrupted_benchmark_leaves_no_image_and_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // One pass over the first target is done at once; its trace waits for the second target.
+    // One pass over the first target finishes at once; its trace waits for the second target.
     let words = "bench --on null,size=64k --on ufs,clock=real,image=new.img,size=8G --rw=randread \
                  --bs=4k --trace tr --csv a.csv --report r/s";
     let mut child = flysch()

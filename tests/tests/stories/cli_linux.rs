@@ -1,4 +1,4 @@
-//! `flysch bench --on linux:FILE`: Linux's own block layer under our workloads, beside fio.
+//! `flysch bench --on linux:FILE`: Linux's own block layer under our workloads, next to fio.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use flysch_tests::command::{flysch, lacks};
 use serde_json::Value;
 
-/// Runs fio with JSON output in `folder`: its job's result.
+/// Runs fio with JSON output in `folder`; returns its job's result.
 fn fio(folder: &Path, arguments: &str) -> Value {
     let mut command = std::process::Command::new("fio");
     let words = "--name=j --filename=disk --output-format=json";
@@ -18,7 +18,7 @@ fn fio(folder: &Path, arguments: &str) -> Value {
     all["jobs"][0].clone()
 }
 
-/// Runs `flysch bench` in `folder`: status, its job's result, what it complained of.
+/// Runs `flysch bench` in `folder`; returns the status, its job's result and its messages.
 fn bench(folder: &Path, target: &str, arguments: &str) -> (Option<i32>, Value, String) {
     let mut command = flysch();
     command.args(["bench", "--json", "--on", target, "--name=j"]);
@@ -35,7 +35,7 @@ fn counts(job: &Value) -> [u64; 5] {
     [read, write, bytes, job["error"].as_u64().unwrap(), job["total_err"].as_u64().unwrap_or(0)]
 }
 
-/// What one writes the other verifies, by every engine; and the same job does the same number of
+/// What one engine writes, every other verifies; and the same job makes the same number of
 /// requests.
 #[test]
 fn fio_and_every_engine_agree_on_one_file() {
@@ -65,7 +65,7 @@ fn fio_and_every_engine_agree_on_one_file() {
         fio(folder, &format!("{write} --ioengine={theirs} --direct=1"));
         let (status, _, said) = bench(folder, &target, check);
         assert_eq!(status, Some(0), "{target}: {said}");
-        // Data that is not what was written is found.
+        // Data that differs from what was written is detected.
         let mut bytes = fs::read(folder.join("disk")).unwrap();
         bytes[77_777] ^= 4;
         fs::write(folder.join("disk"), bytes).unwrap();
@@ -79,7 +79,7 @@ fn fio_and_every_engine_agree_on_one_file() {
     }
 }
 
-/// What would destroy data or cannot work is refused before anything runs.
+/// Anything that would destroy data or cannot work is refused before anything runs.
 #[test]
 fn files_stay_as_they_are_unless_told_otherwise() {
     let folder = tempfile::tempdir().unwrap();

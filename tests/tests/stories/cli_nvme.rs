@@ -1,10 +1,10 @@
-//! `flysch nvme`: what it says beside what nvme-cli says of the same device, and what it asks
-//! before it destroys.
+//! `flysch nvme`: its output next to nvme-cli's for the same device, and the confirmation it asks
+//! for before it destroys.
 
 use flysch_tests::command::{Ran, assert_holds, run};
 use serde_json::Value;
 
-/// How something is asked of us, and what nvme-cli 2.3 printed with `-o json` in a Linux guest of
+/// Our arguments, and what nvme-cli 2.3 printed with `-o json` in a Linux guest of
 /// `flysch serve nvme,size=256M,queues=2,namespaces=2`.
 const RECORDED: [(&str, &str); 7] = [
     ("id-ctrl", include_str!("nvme_cli/id-ctrl.json")),
@@ -16,8 +16,8 @@ const RECORDED: [(&str, &str); 7] = [
     ("smart-log", include_str!("nvme_cli/smart-log.json")),
 ];
 
-/// Fields of controllers that are no PCI devices, the path of Linux's device file, and what Linux
-/// read before it was asked.
+/// Fields of controllers other than PCI devices, the path of Linux's device file, and the effects
+/// of what Linux read before.
 const NOT_OURS: [&str; 9] = [
     "ioccsz",
     "iorcsz",
@@ -45,7 +45,7 @@ fn json_has_all_that_nvme_cli_prints() {
     }
 }
 
-/// Devices by their namespaces: Linux numbers its device files as it likes.
+/// Devices by their namespaces: Linux numbers its device files arbitrarily.
 fn sorted(mut list: Value) -> Value {
     if let Some(devices) = list.get_mut("Devices").and_then(Value::as_array_mut) {
         devices.sort_by_key(|one| one["NameSpace"].as_u64());
@@ -118,7 +118,7 @@ fn what_destroys_asks_first_and_does_what_it_says() {
     }
 }
 
-/// Commands to namespaces. What is written is in an image, so that the next command finds it.
+/// Commands to namespaces. Written data is in an image, so that the next command finds it.
 #[test]
 fn blocks_are_read_and_written_by_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ fn zones_and_reservations_are_shown() {
             assert!(ran.stdout.contains(part), "{words}: {part}: {}", ran.stdout);
         }
     };
-    // More than one command reports.
+    // More than one command can report.
     told("zns report-zones", &["nr_zones: 256", "SLBA: 0x3fc00", "Cap: 0x400"]);
     told("zns report-zones -s 1024 -d 1", &["nr_zones: 1\n", "SLBA: 0x400 "]);
     told("zns report-zones -S full --json", &["\"nr_zones\": 0"]);

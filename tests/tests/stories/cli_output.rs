@@ -1,4 +1,4 @@
-//! What the command prints: tables for people, JSON for programs.
+//! The output of the command: tables for people, JSON for programs.
 
 use std::fs;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use flysch_tests::command::{flysch, run, run_in};
 use serde_json::Value;
 
-/// What a successful run prints.
+/// The output of a successful run.
 fn printed(words: &str) -> String {
     let ran = run(words);
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words}");
@@ -87,7 +87,7 @@ fn descriptors_are_shown_by_the_names_of_the_specification() {
     );
     assert!(printed("ufs descriptor device --raw").starts_with("00: 59 00"));
     assert_eq!(json("ufs descriptor geometry")["bDescriptorType"], 7);
-    // The one descriptor whose second byte is no type.
+    // The one descriptor whose second byte is not a type.
     assert_eq!(json("ufs descriptor 0x0A")["bLength"], 18);
     assert!(!printed("ufs descriptor").contains("no sense"));
 }
@@ -106,7 +106,7 @@ fn help_completions_and_manual_page_are_there() {
         let name = format!("flysch {words}").trim().replace(' ', "-");
         assert!(page.contains(&format!(".TH {name} 1")), "{words}: {}", &page[..200]);
         count += 1;
-        // Every page that another refers to can be printed.
+        // Every page referred to by another can be printed.
         for line in page.replace('\\', "").lines().filter(|line| line.starts_with("flysch-")) {
             let Some(referred) = line.strip_suffix("(1)") else { continue };
             let below = referred.strip_prefix(&format!("{name}-")).expect("a command below");
@@ -118,7 +118,7 @@ fn help_completions_and_manual_page_are_there() {
     assert!(printed("targets").contains("ufs@qemu"));
 }
 
-/// Workload of a moment.
+/// A very short workload.
 const BRIEF: &str = "bench --on null,size=1M --rw=randread --number_ios=50";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `flysch serve` and `flysch serve-ctl`: what a person reads, and what is left behind.
+//! `flysch serve` and `flysch serve-ctl`: their output, and what is left behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use flysch_tests::command::{flysch, run_in};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server of a device that is ready, and the lines it prints from then on.
+/// A server with its device ready, and the lines it prints from then on.
 fn serve(folder: &Path) -> (Child, impl Iterator<Item = String>) {
     let (child, mut lines) = start("serve ufs,size=64M --socket vu.sock", folder);
     assert_eq!(lines.next().unwrap(), "ready control=vu.sock.ctl socket=vu.sock");
@@ -61,7 +61,7 @@ fn every_order_is_answered_in_words() {
     assert_eq!(names(folder), 0, "the sockets are gone");
 }
 
-/// Each has its sockets, orders and faults; they end together.
+/// Each has its own sockets, orders and faults; they end together.
 #[test]
 fn one_process_serves_several_devices() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun|crypto`: what they print, what they
-//! want before they do it, and what they say when they cannot.
+//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun|crypto`: their output, their
+//! prerequisites, and their errors.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const HEX: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 
-/// A folder with a key, the same key in digits, another key, and two blocks.
+/// A folder with a key, the same key in hexadecimal, another key, and two blocks.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let files: [(&str, Vec<u8>); 5] = [
@@ -36,7 +36,7 @@ fn json(words: &str, folder: &Path) -> Value {
     serde_json::from_str(&printed(&format!("{words} --json"), folder)).unwrap()
 }
 
-/// One line, the right status, every part of it.
+/// One line, the right status, all parts of the message.
 fn refused(words: &str, folder: &Path, status: i32, parts: &[&str]) {
     let Ran { status: is, stderr, .. } = run_in(words, folder);
     assert_eq!(is, status, "{words}: {stderr}");
@@ -160,8 +160,8 @@ fn history_time_and_boot_unit() {
     refused("ufs bootlun set a --yes", here, 1, &["UFS model", "bBootEnable"]);
 }
 
-/// A disk that is encrypted inline is read back with its key; its image has cipher text, which is
-/// what OpenSSL makes of the same key and block numbers.
+/// An inline-encrypted disk is read back with its key; its image contains cipher text, which equals
+/// what OpenSSL produces for the same key and block numbers.
 #[test]
 fn a_disk_is_encrypted_with_a_key_from_a_file() {
     let folder = folder();
@@ -178,7 +178,7 @@ fn a_disk_is_encrypted_with_a_key_from_a_file() {
         image[block * 4096..][..8].iter().map(|byte| format!("{byte:02x}")).collect()
     };
     assert_eq!([begins(0), begins(255)], ["d55fe2ed8537f5a7", "8e3b8d02166b7d72"]);
-    // Without a key it is another one each time.
+    // Without a key it is different each time.
     printed(&format!("copy {on} noise"), here);
     assert!(fs::read(here.join("noise")).unwrap() != fs::read(here.join("plain")).unwrap());
     for (key, part) in [("key", "it has 32 bytes, but a key has 64"), ("two", "more than 64 bytes")]

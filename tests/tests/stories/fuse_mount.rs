@@ -1,11 +1,11 @@
-//! FUSE mounts: the kernel's view of an image is the tree it was made of.
+//! FUSE mounts: the kernel shows the tree that an image was made from.
 
 use std::path::Path;
 
 use crate::image_common::{differences, has_mtd_utils, make_tree, mkfs_jffs2, open, snapshot};
 use flysch_fuse::{Ended, Mounted, Options};
 
-/// Whether FUSE works here; says so if not.
+/// Whether FUSE works here; prints a message if not.
 fn has_fuse() -> bool {
     let found = Path::new("/dev/fuse").exists() && crate::image_common::is_root();
     if !found {
@@ -21,7 +21,7 @@ fn is_mounted(directory: &Path) -> bool {
 
 fn mount(image: &Path, directory: &Path) -> Mounted {
     std::fs::create_dir_all(directory).unwrap();
-    // Device nodes are compared, so they must count.
+    // Device nodes are compared, so they must be enabled.
     let options = Options {
         source: image.display().to_string(),
         threads: 2,
@@ -63,13 +63,13 @@ fn a_mount_shows_the_tree_and_goes_away() {
     mounted.unmount().unwrap();
     assert!(!is_mounted(&directory));
 
-    // Unmounted by somebody else: the one who waits is told.
+    // Unmounted by somebody else: the waiting thread is notified.
     let mounted = mount(&image, &directory);
     let waiting = std::thread::spawn(move || mounted.wait().unwrap());
     crate::image_common::run("umount", &[directory.to_str().unwrap()]);
     assert_eq!(waiting.join().unwrap(), Ended::Unmounted);
 
-    // Dropped: gone as well, even with somebody still in it.
+    // Dropped: unmounted as well, even if somebody still uses it.
     let mounted = mount(&image, &directory);
     let inside = std::fs::File::open(directory.join("random")).unwrap();
     drop(mounted);
@@ -95,7 +95,7 @@ fn a_signal_ends_a_mount() {
     assert!(!is_mounted(&directory));
 }
 
-/// Large directories are listed in pieces, and sought in.
+/// Large directories are listed in pieces, with seeking.
 #[test]
 fn ten_thousand_names_are_listed_once_each() {
     if !has_mtd_utils() || !has_fuse() {

@@ -1,4 +1,4 @@
-//! FUSE mounts that can be changed: what programs do to them is what they do to a directory.
+//! Writable FUSE mounts: programs affect them as they affect a directory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use flysch_fuse::{Mounted, Options};
 use flysch_tests::wait::wait_until;
 use flysch_vfs::Memory;
 
-/// A mount of something new, and what is mounted.
+/// A mount of a new file system, and the file system.
 fn mount(at: &Path) -> Option<(Mounted, Arc<RwLock<Memory>>)> {
     if !Path::new("/dev/fuse").exists() || !is_root() {
         println!("skipped: there is no /dev/fuse, or this is not root");
@@ -41,7 +41,7 @@ fn a_tree_copied_into_the_mount_is_the_same() {
     let different = differences(&expected, &found);
     assert!(different.is_empty(), "{}", different.join("\n"));
     assert!(expected.len() > 10);
-    // Everything goes again, and the space with it.
+    // Everything is removed again, and the space is freed.
     std::fs::remove_dir_all(&tree).unwrap();
     mounted.unmount().unwrap();
     let statistics = fs.read().unwrap().statistics();
@@ -94,7 +94,7 @@ fn a_file_without_a_name_is_there_until_it_is_closed() {
     assert_eq!(content, [7; 100_000]);
     assert!(fs.read().unwrap().statistics().blocks_free < (64 << 20) / 4096);
     drop(file);
-    // The kernel lets go a moment later.
+    // The kernel releases the file a moment later.
     wait_until("the file is gone", || fs.read().unwrap().statistics().files == Some(1));
     mounted.unmount().unwrap();
 }
@@ -114,7 +114,7 @@ fn content_is_written_mapped_directly_and_cut() {
     assert_eq!(file.read_at(&mut bytes, (1 << 20) - 3).unwrap(), 4);
     assert_eq!(bytes, [0, 0, 0, b'f', 9]);
 
-    // Around the kernel's cache.
+    // Bypasses the kernel's cache.
     let direct = File::options()
         .read(true)
         .write(true)
@@ -126,7 +126,7 @@ fn content_is_written_mapped_directly_and_cut() {
     file.read_exact_at(&mut block, 4096).unwrap();
     assert_eq!(block, [5; 8192]);
 
-    // Set-user-id goes with a write, set-group-id directories hand down their group.
+    // A write clears set-user-id, set-group-id directories pass on their group.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
     std::os::unix::fs::chown(&at, Some(0), Some(77)).unwrap();
     std::fs::set_permissions(&at, PermissionsExt::from_mode(0o2755)).unwrap();
@@ -139,7 +139,7 @@ fn content_is_written_mapped_directly_and_cut() {
     mounted.unmount().unwrap();
 }
 
-/// Beside what Linux allows on a file system of its own.
+/// Compared with what Linux allows on a file system of its own.
 #[test]
 fn immutable_and_append_only_files_are_what_they_are_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ fn immutable_and_append_only_files_are_what_they_are_elsewhere() {
     mounted.unmount().unwrap();
 }
 
-/// What asks to be written through is on the medium when the call returns.
+/// Data to be written through is on the medium when the call returns.
 #[test]
 fn what_is_synchronous_is_synced() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,8 +198,8 @@ fn what_is_synchronous_is_synced() {
     mounted.unmount().unwrap();
 }
 
-/// `sync` does not reach a FUSE mount. With write-through it need not; else all is there a moment
-/// after the last change.
+/// `sync` does not reach a FUSE mount. With write-through it need not; otherwise everything is
+/// there a moment after the last change.
 #[test]
 fn a_mount_can_be_synchronous_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();

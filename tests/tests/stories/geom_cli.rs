@@ -1,4 +1,4 @@
-//! `flysch geom` as a user meets it: FreeBSD's texts, refusals, contents.
+//! `flysch geom` as used by people: FreeBSD's texts, refusals, contents.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use flysch_tests::command::run_in;
 
-/// Runs a verb that must work; answers what it printed.
+/// Runs a verb that must succeed; returns its output.
 fn geom(words: &str, folder: &Path) -> String {
     let ran = run_in(&format!("geom {words}"), folder);
     assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
@@ -34,7 +34,7 @@ fn a_table_is_shown_as_gpart_shows_it() {
     geom("-f da0.img part add -t freebsd-ufs -b 2048 -s 2093056 -l root da0", folder);
     let set = geom("-f da0.img part set -a bootme -i 2 da0", folder);
     assert_eq!(set, "bootme set on da0p2\n");
-    // The golden text of the fact sheet, blank for blank.
+    // The reference text of the fact sheet, character by character.
     let shown = "\
 =>     40  2097072  da0  GPT  (1.0G)
        40     1024    1  freebsd-boot  (512K)
@@ -73,7 +73,8 @@ fn contents_go_in_and_come_out_through_stripes_and_labels() {
     fs::write(folder.join("data"), &data).unwrap();
     let disks = "-f a -f b -f c";
     geom(&format!("{disks} stripe label -s 4k st a b c"), folder);
-    // As many sectors as fit into whole stripes on the smallest: 4 MiB without the last sector.
+    // As many sectors as fit into whole stripes on the smallest disk: 4 MiB without the last
+    // sector.
     let list = geom(&format!("{disks} stripe list"), folder);
     let usable = ((4 << 20) - 512) / 4096 * 4096 * 3;
     assert!(list.contains(&format!("Mediasize: {usable} (12M)")), "{list}");
@@ -83,7 +84,7 @@ fn contents_go_in_and_come_out_through_stripes_and_labels() {
     let back = fs::read(folder.join("back")).unwrap();
     assert!(back[..data.len()] == data && back.len() == usable);
     assert!(fs::read(folder.join("b")).unwrap()[..4096] == data[4096..8192]);
-    // Two of three: nothing to read, and said so.
+    // Two of three: nothing can be read, and that is reported.
     refused("-f a -f b copy stripe/st back", folder, 2, "there is no such provider");
     let two = geom("-f a -f b stripe status", folder);
     assert!(two.contains("st    DOWN  a\n"), "{two}");
@@ -145,13 +146,13 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     let status = status.concat();
     assert_eq!(geom("-f a -f b mirror status", folder), status);
     refused("-f a -f b part create -s gpt a", folder, 1, "in use by MIRROR gm");
-    // One half is enough to read from, and listing it writes nothing.
+    // One half is enough for reading, and listing it writes nothing.
     let before = fs::read(folder.join("b")).unwrap();
     assert!(geom("-f b mirror list", folder).contains("State: DEGRADED\nComponents: 2\n"));
     geom("-f b copy mirror/gm back", folder);
     assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
     assert!(fs::read(folder.join("b")).unwrap() == before);
-    // What is written to one half only is there on both, once the other one is back.
+    // What is written to one half only is on both once the other one is back.
     fs::write(folder.join("data"), &data[1000..]).unwrap();
     geom("-f b copy data mirror/gm", folder);
     let status = geom("-f a -f b mirror status -s", folder);
@@ -161,7 +162,7 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     assert!(fs::read(folder.join("back")).unwrap()[..data.len() - 1000] == data[1000..]);
 }
 
-/// What is there and not followed is told of, and what to do about what is in the way.
+/// Metadata that is found but not followed is reported, and so is the remedy for obstacles.
 #[test]
 fn what_is_not_shown_and_what_is_in_the_way_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,8 +191,8 @@ fn what_is_not_shown_and_what_is_in_the_way_is_told() {
     refused("-f short.img part show", folder, 1, "short.img: has 100 bytes");
 }
 
-/// Attributes of a whole GPT, as others see them; boot code with a serial number of its own; a
-/// table that is destroyed in two steps.
+/// Attributes of a whole GPT, as seen by others; boot code with its own serial number; a table that
+/// is destroyed in two steps.
 #[test]
 fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +227,7 @@ fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
         2,
         "active and lenovofix are; others need a partition",
     );
-    // Destroyed for the session, and back; destroyed for good.
+    // Destroyed for the session, and restored; then destroyed permanently.
     let shown = geom("-f da0.img part show", folder);
     fs::write(folder.join("undone"), "part destroy -F -f x da0\npart show\npart undo da0\n")
         .unwrap();
@@ -245,7 +246,7 @@ fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
     fs::write(folder.join("done"), "part destroy -F -f x da0\npart commit da0\n").unwrap();
     geom("-f da0.img --script done tree", folder);
     assert_eq!(geom("-f da0.img part show", folder), "");
-    // The serial number of an MBR stays, or is the code's.
+    // The serial number of an MBR is preserved, or taken from the code.
     blank(folder, "ada0.img", 64 << 20);
     geom("-f ada0.img part create -s mbr ada0", folder);
     let mut image = fs::read(folder.join("ada0.img")).unwrap();
@@ -260,7 +261,7 @@ fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
     refused("-f ada0.img part set -a active ada0", folder, 2, "name the partition with -i");
 }
 
-/// A mirror that nothing is written about is all of its components, and gone with the session.
+/// A mirror without metadata uses all of its components, and ends with the session.
 #[test]
 fn a_mirror_without_metadata_lasts_as_long_as_the_session() {
     let folder = tempfile::tempdir().unwrap();

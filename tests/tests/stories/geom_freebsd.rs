@@ -1,5 +1,5 @@
-//! FreeBSD's own cases of the block layer (`tests/sys/geom/class`), done by the command. The table
-//! in `docs/geom.md` says which of them is where, and where what is right differs.
+//! FreeBSD's own test cases for the block layer (`tests/sys/geom/class`), run through the command.
+//! The table in `docs/geom.md` says where each of them is, and where the right result differs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use flysch_tests::command::run_in;
 
 const MIB: u64 = 1 << 20;
 
-/// Disks of these sizes in a folder of their own.
+/// Disks of these sizes in their own folder.
 struct Bench {
     folder: tempfile::TempDir,
     disks: String,
@@ -26,7 +26,7 @@ impl Bench {
         Self { folder, disks: words }
     }
 
-    /// The same, and a file `src` of random bytes.
+    /// The same, with a file `src` of random bytes.
     fn with_source(disks: &[(&str, u64)], bytes: usize) -> Self {
         let this = Self::new(disks);
         fs::write(this.folder().join("src"), random(bytes)).unwrap();
@@ -41,13 +41,13 @@ impl Bench {
         fs::read(self.folder().join(name)).unwrap()
     }
 
-    /// Does the lines in one session: the status, what was printed, what was complained of.
+    /// Runs the lines in one session; returns the status, the output and the messages.
     fn try_play(&self, lines: &[&str]) -> flysch_tests::command::Ran {
         fs::write(self.folder().join("script"), lines.join("\n")).unwrap();
         run_in(&format!("geom {} --script script", self.disks), self.folder())
     }
 
-    /// The same of lines that must work; what `copy` prints is left out.
+    /// The same for lines that must succeed; the output of `copy` is left out.
     fn play(&self, lines: &[&str]) -> String {
         let ran = self.try_play(lines);
         assert_eq!(ran.status, 0, "{lines:?}: {}{}", ran.stdout, ran.stderr);
@@ -55,7 +55,7 @@ impl Bench {
         told.filter(|line| !line.ends_with(" bytes copied\n")).collect()
     }
 
-    /// `copy FROM dst`, and what comes out.
+    /// `copy FROM dst`, and the resulting file.
     fn copied(&self, before: &[&str], from: &str) -> Vec<u8> {
         let copy = format!("copy {from} dst");
         self.play(&[before, &[&copy]].concat());
@@ -67,7 +67,7 @@ fn random(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// The numbers behind a key of dumps.
+/// The numbers after a key in dumps.
 fn numbers(dump: &str, key: &str) -> Vec<u64> {
     let lines = dump.lines().filter_map(|line| line.trim_start().strip_prefix(key));
     lines.map(|value| value.trim().parse().unwrap()).collect()
@@ -99,7 +99,7 @@ fn mirror_2_to_7_every_balance_reads_what_was_written_down_to_the_last_component
             let remove = format!("mirror remove m {name}");
             assert!(bench.copied(&[&remove], "mirror/m") == src, "{balance} without {name}");
         }
-        // The last one stays: what is on it is nowhere else.
+        // The last one stays: its data is nowhere else.
         let last = bench.try_play(&["mirror remove m us2"]);
         assert!(last.status == 1 && last.stderr.contains("last good component"), "{last:?}");
         let status = bench.play(&["mirror status -s m", "mirror destroy m", "mirror status"]);
@@ -107,7 +107,7 @@ fn mirror_2_to_7_every_balance_reads_what_was_written_down_to_the_last_component
     }
 }
 
-/// Two halves on NOPs, by whose names alone they are taken.
+/// Two halves on NOPs, accepted only by the NOPs' names.
 const HALVES: [(&str, u64); 2] = [("us0", 2 * MIB), ("us1", 2 * MIB)];
 const NOPS: &str = "nop create us0 us1";
 
@@ -135,18 +135,18 @@ fn mirror_9_a_half_that_was_replaced_is_not_taken_back() {
          mirror/m  COMPLETE  us0.nop (ACTIVE)\n\
          mirror/m  COMPLETE  us2.nop (ACTIVE)\n"
     );
-    // The original two: one is too old, the mirror runs on the other.
+    // The original two: one is too old, so the mirror runs on the other.
     fs::write(bench.folder().join("src"), random(4096)).unwrap();
     let told = bench.play(&[NOPS, "mirror status -s m", "copy src mirror/m"]);
     assert_eq!(told, "mirror/m  DEGRADED  us0.nop (ACTIVE)\n");
-    // The replacement missed something, and is rebuilt.
+    // The replacement missed a write, and is rebuilt.
     let told = bench.play(&[nops, "mirror rebuild m", "mirror status -s m", "mirror destroy m"]);
     assert!(told.ends_with("us2.nop (ACTIVE)\n") && !told.contains("us1"), "{told}");
     assert!(bench.read("us0")[..4096] == random(4096) && bench.read("us0") == bench.read("us2"));
 }
 
-/// What is left of a mirror after one of its halves did not do what was asked of it: what it read
-/// then, what both say in their metadata, and who takes part when the half comes back.
+/// The state of a mirror after one of its halves failed a request: what it read then, what the
+/// metadata of both says, and which ones take part when the half returns.
 fn after_trouble(trouble: &str, act: &[&str]) -> (Vec<u8>, String, String) {
     let bench = Bench::with_source(&HALVES, MIB as usize);
     bench.play(&[NOPS, "mirror label -h m us0.nop", "copy src mirror/m"]);
@@ -164,8 +164,8 @@ fn after_trouble(trouble: &str, act: &[&str]) -> (Vec<u8>, String, String) {
     (dst, told[..at].to_string(), told[at..].to_string())
 }
 
-/// A half that cannot be read once is mended from the other one; one that cannot be read then
-/// either drops out.
+/// A half that fails a read once is repaired from the other one; if it still cannot be read, it is
+/// dropped.
 #[test]
 fn mirror_10_a_read_that_fails_is_done_by_the_other_half() {
     let (dst, dump, status) = after_trouble("-r 100", &["copy mirror/m dst"]);
@@ -220,14 +220,14 @@ fn mirror_component_selection_believes_the_latest_generation() {
     let two = fail("us2");
     assert_eq!(two.matches("DEGRADED").count(), 2, "{two}");
     assert_eq!(fail("us1"), "mirror/m  DEGRADED  us0.nop (ACTIVE)\n");
-    // They come one after the other, the oldest first.
+    // They come one after the other, oldest first.
     let mut bench = bench;
     bench.disks = ["us2", "us1", "us0"].map(|it| format!("-f {it},name={it}.nop ")).concat();
     let told = bench.play(&["mirror dump us2.nop us1.nop us0.nop", "mirror status -s"]);
     let generations = numbers(&told, "genid: ");
     assert!(generations[0] < generations[1] && generations[1] < generations[2], "{told}");
     assert!(told.ends_with("\nmirror/m  DEGRADED  us0.nop (ACTIVE)\n"), "{told}");
-    // Where the oldest came alone it runs, and those that are newer are not rebuilt from it.
+    // If the oldest came alone it runs, and newer ones are not rebuilt from it.
     bench.disks = "-f us2 -f us1 -f us0 ".into();
     let told = bench.play(&["nop create us2", "nop create us0", "mirror status -s", "why us0.nop"]);
     assert!(told.starts_with("mirror/m  DEGRADED  us2.nop (ACTIVE)\n"), "{told}");
@@ -356,7 +356,7 @@ fn part_misc_adds_to_physical_paths() {
         "diskinfo -p md0a",
     ]);
     assert!(none.status == 1 && none.stderr.contains("md0a: has no physical path"), "{none:?}");
-    // The label lies in its first partition, and is no table of that.
+    // The label is in its first partition, but that is not taken as containing a table.
     let shown = bench.play(&["part show", "part list md0"]);
     assert_eq!(shown.matches("  BSD  ").count(), 1, "{shown}");
     let nested = bench.try_play(&["part create -s mbr md0a"]);
@@ -383,7 +383,7 @@ fn part_misc_adds_to_physical_paths() {
     assert!(told.ends_with("\nsome/physical/path/s1/a\n"), "{told}");
 }
 
-/// One disk, seen over so many paths `md0` and so on.
+/// One disk, seen over `count` paths, `md0` and so on.
 fn paths(count: usize) -> Bench {
     let mut bench = Bench::with_source(&[("disk", MIB)], 4096);
     bench.disks = (0..count).map(|number| format!("-f disk,name=md{number} ")).collect();
@@ -397,7 +397,7 @@ fn multipath_failloop_ends_and_restores_few() {
     let bench = paths(2);
     let ran = bench.try_play(&[&create[..], &[fail, "copy src multipath/n"]].concat());
     assert!(ran.status == 1 && ran.stderr.contains("medium error"), "{ran:?}");
-    // The physical path shows through.
+    // The physical path is passed through.
     let told = paths(2).play(&[
         "nop create -z some/physical/path md0 md1",
         "multipath create n md0.nop md1.nop",
@@ -424,7 +424,8 @@ fn multipath_misc_departs_and_arrives() {
     assert!(count(&told) == 2 && told.contains("State: OPTIMAL"), "{told}");
 }
 
-/// What `gpart backup` prints goes into `gpart restore`, comments and all, and is the same then.
+/// The output of `gpart backup` is accepted by `gpart restore`, comments included, with the same
+/// result.
 #[test]
 fn gpart_backup_and_restore_have_freebsds_columns() {
     let bench = Bench::new(&[("da0", 64 * MIB), ("da1", 64 * MIB)]);
@@ -461,7 +462,7 @@ fn gpart_backup_and_restore_have_freebsds_columns() {
     let (status, why) = restore("gpart -f da1 restore -F da1", "GPT 128\n1 efi here 5\n");
     assert!(status == 1 && why.contains("line 2: `here` is not a number"), "{why}");
     assert_eq!(bench.play(&["part backup da1"]), expected, "nothing was written");
-    // A name that belongs to a stripe of the disk beneath is told of.
+    // A name that belongs to a stripe of the disk below is reported.
     let told = bench.play(&[
         "part destroy -F da1",
         "nop create -p 4096 da1",
@@ -472,7 +473,7 @@ fn gpart_backup_and_restore_have_freebsds_columns() {
     assert!(told.ends_with(words), "{told}");
 }
 
-/// Types of GPT partitions by FreeBSD's names are what sfdisk takes them for.
+/// GPT partition types given by FreeBSD's names are recognised by sfdisk.
 #[test]
 fn gpart_types_are_those_that_sfdisk_lists() {
     if flysch_tests::command::lacks("sfdisk") {

@@ -1,4 +1,4 @@
-//! `flysch geom gate` on other people's servers: nbdkit and qemu-nbd.
+//! `flysch geom gate` on servers of other projects: nbdkit and qemu-nbd.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use flysch_tests::command::{Ran, lacks, run_in};
 
-/// A server in the foreground; it ends with this.
+/// A server in the foreground; it is ended on drop.
 struct Server(Child);
 
 impl Server {
@@ -75,7 +75,7 @@ fn a_mirror_of_a_gate_of_each_server_is_what_they_kept() {
         assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
     }
     drop((one, other));
-    // Whatever the servers kept is read without them, by others.
+    // What the servers stored is read without them, by other programs.
     let convert = Command::new("qemu-img")
         .args(["convert", "-f", "qcow2", "-O", "raw", "q.qcow2", "q.raw"])
         .current_dir(folder)
@@ -84,7 +84,7 @@ fn a_mirror_of_a_gate_of_each_server_is_what_they_kept() {
     let halves = ["raw", "q.raw"].map(|name| fs::read(folder.join(name)).unwrap());
     let body = (16 << 20) - 512;
     assert!(halves[0][..body] == halves[1][..body] && halves[0][40 * 512..][..data.len()] == data);
-    // With one server gone the rig says whom it misses.
+    // With one server gone the rig names the missing one.
     let _one = nbdkit(folder, "k2.sock", "file raw");
     let ran = script(folder, "gate create -n k unix:k2.sock\nmirror status -s\n");
     assert_eq!((ran.status, ran.stdout.contains("DEGRADED")), (0, true), "{}", ran.stdout);

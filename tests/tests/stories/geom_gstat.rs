@@ -1,4 +1,4 @@
-//! What a workload on a rig does, seen from outside while it runs.
+//! The activity of a workload on a rig, observed from outside while it runs.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ name = \"mirror/gm0\"
 create = \"mirror label gm0 ada0 ada1\"
 ";
 
-/// A workload on the mirror. Ends with this.
+/// A workload on the mirror. It is ended on drop.
 struct Bench {
     child: Option<Child>,
     socket: PathBuf,
@@ -50,7 +50,7 @@ impl Bench {
         Self { child: Some(child), socket }
     }
 
-    /// A socket is there a moment before it listens.
+    /// A socket exists a moment before it listens.
     fn connect(&self) -> UnixStream {
         let start = Instant::now();
         loop {
@@ -134,7 +134,7 @@ fn what_a_workload_does_is_shown_by_gstat() {
     assert!(gone.stderr.contains("nobody listens"), "{}", gone.stderr);
 }
 
-/// The time is the models': whatever clients do, the figures are those without them.
+/// Time is the models': whatever clients do, the figures are the same as without them.
 #[test]
 fn clients_that_hang_or_vanish_harm_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn clients_that_hang_or_vanish_harm_nothing() {
     deaf.write_all(question).unwrap();
     let mut asked = 0;
     while bench.socket.exists() {
-        // Who is gone before the answer comes.
+        // A client that is gone before the answer comes.
         if let Ok(mut gone) = UnixStream::connect(&bench.socket) {
             let _ = gone.write_all(question);
         }

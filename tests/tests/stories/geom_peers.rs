@@ -1,4 +1,4 @@
-//! The block layer and what other people's tools write and read.
+//! The block layer and what other tools write and read.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn random_tables_are_the_same_to_everybody() {
     }
 }
 
-/// A way to make a file system with a name: the program, its arguments, MiB, folder and name.
+/// A way to make a named file system: the program, its arguments, MiB, folder and name.
 type Volume = (&'static str, &'static [&'static str], u64, &'static str);
 
 const VOLUMES: [Volume; 10] = [
@@ -66,7 +66,7 @@ fn trees_that_were_packed_keep_their_names() {
     let packed = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).current_dir(folder.path()).output();
         assert!(output.unwrap().status.success(), "{program}");
-        // To whole sectors, as every disk has them.
+        // Rounded to whole sectors, as on every disk.
         let file = File::options().write(true).open(&path).unwrap();
         let length = file.metadata().unwrap().len();
         file.set_len(length.next_multiple_of(4096)).unwrap();

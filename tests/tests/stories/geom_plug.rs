@@ -1,4 +1,4 @@
-//! Disks and controllers of a rig that go and come back while it is used.
+//! Disks and controllers of a rig that are removed and come back while it is used.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use flysch_tests::command::run_in;
 use serde_json::Value;
 
-/// A mirror of two disks at one controller, and what happens to it.
+/// A mirror of two disks on one controller, with these events.
 fn mirror(events: &str) -> String {
     format!(
         "clock = \"virtual\"\n\
@@ -35,7 +35,7 @@ fn refused(words: &str, folder: &Path, status: i32, part: &str) {
     assert!(ran.stderr.contains(part) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
 }
 
-/// What `bench` says of the only job, and how often each thing of the block layer happened.
+/// The result of the only job of `bench`, and the count of each event of the block layer.
 fn bench(words: &str, folder: &Path) -> (Value, BTreeMap<String, u64>) {
     let said = done(&format!("bench --json {words}"), folder);
     let report: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
@@ -79,7 +79,7 @@ fn a_disk_goes_and_comes_back_by_verbs() {
 fn a_workload_outlives_disks_that_go_and_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // What was written while the one was away is read from it when the other one goes.
+    // What was written while one was missing is read from it when the other one is removed.
     let events = [
         event("2ms", "\"disk detach ada1\""),
         event("1220ms", "[\"disk attach ada1\", \"mirror rebuild gm0\"]"),
@@ -93,11 +93,12 @@ fn a_workload_outlives_disks_that_go_and_come_back() {
     assert!(job["job_runtime"].as_u64().unwrap() > 1400, "all of it happens: {job}");
     assert_eq!(told.get("ada1: the device is gone"), Some(&1), "{told:?}");
     assert_eq!(told.get("ada0: the device is gone"), Some(&1), "{told:?}");
-    // The same seed and the same time: the same to the last figure.
+    // The same seed and the same time: identical to the last digit.
     assert_eq!(bench(words, folder).0["read"]["iops"], job["read"]["iops"]);
 }
 
-/// With a rate requests go on between the pieces of a rebuild; without one they wait for all of it.
+/// With a rate, requests continue between the pieces of a rebuild; without one they wait for all of
+/// it.
 #[test]
 fn a_rebuild_with_a_rate_goes_on_beside_a_workload() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,7 +115,7 @@ fn a_rebuild_with_a_rate_goes_on_beside_a_workload() {
         let (job, told) = bench(words, folder);
         assert_eq!(job["error"], 0, "{job}");
         assert!(job["job_runtime"].as_u64().unwrap() > 500, "all of it happens");
-        // The last half that holds everything would not have been taken out.
+        // The last half that holds everything would not have been removed.
         assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
         (job["read"]["clat_ns"]["max"].as_u64().unwrap(), told)
     };
@@ -171,7 +172,7 @@ fn controllers_of_every_kind_go_and_come_back() {
         assert_eq!(lines[1..lines.len() - 1], wanted, "{target}: {said}");
         assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data, "{target}");
     }
-    // Under a workload, one of each kind: the first is rebuilt before the second goes.
+    // Under a workload, one of each kind: the first is rebuilt before the second is removed.
     let events = [
         event("1ms", "\"disk detach c0\""),
         event("450ms", "[\"disk attach c0\", \"mirror rebuild gm0\"]"),
@@ -208,7 +209,7 @@ fn a_workload_on_what_goes_for_good_ends() {
     let ran = run_in(words, folder);
     assert_eq!(ran.status, 1, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains("gone"), "{}", ran.stderr);
-    // Another disk at the same controller does not notice.
+    // Another disk on the same controller does not notice.
     let concat = "[[geom]]\nname = \"concat/cc\"\ncreate = \"concat label cc x y\"\n";
     fs::write(folder.join("r.toml"), rig.replace(concat, "")).unwrap();
     let words = words.replace("concat/cc", "x");
@@ -234,8 +235,8 @@ fn what_a_model_does_by_itself_is_noticed() {
     assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
 }
 
-/// Nobody says `disk attach` or `disk rescan`: what is back in its place is found by what its
-/// driver sees. That it is, and with the right data, shows when the other half goes.
+/// There is no `disk attach` or `disk rescan`: what is back in its place is found by its driver.
+/// That it is there, with the right data, shows when the other half is removed.
 #[test]
 fn what_comes_back_by_itself_is_found_under_a_workload() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +250,7 @@ fn what_comes_back_by_itself_is_found_under_a_workload() {
         ];
         let mut text = mirror(&both.concat()).replace(ahci, target);
         if away == "ahci0" {
-            // The controller of the second disk alone.
+            // Only the controller of the second disk.
             text = text
                 .replace("ahci0", "ahci1")
                 .replace("detach --for 1200ms ahci1", "detach --for 1200ms ahci0")
@@ -269,12 +270,12 @@ fn what_comes_back_by_itself_is_found_under_a_workload() {
         assert_eq!(job["error"], 0, "{target} {away}: {job}");
         assert!(job["job_runtime"].as_u64().unwrap() > 1700, "all of it happens: {job}");
         assert_eq!(told.get("ada1: found"), Some(&1), "{target} {away}: {told:?}");
-        // Neither the rebuild nor the second pulling failed.
+        // Neither the rebuild nor the second removal failed.
         assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
     }
 }
 
-/// Between the lines of a script time passes by requests; those to the other half are enough.
+/// Between the lines of a script time passes with requests; those to the other half are enough.
 #[test]
 fn what_comes_back_by_itself_is_found_between_verbs() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,8 +295,8 @@ fn what_comes_back_by_itself_is_found_between_verbs() {
     }
 }
 
-/// A unit attention of a unit that stays: its cause is in the log, and it is scanned where that is
-/// due, without harm to what is written there.
+/// A unit attention of a unit that stays: its cause is in the log, and the unit is scanned if
+/// necessary, without harm to what is being written there.
 #[test]
 fn unit_attentions_lead_to_scans() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Several paths to one disk, and volumes of the RAID of BIOSes, as a user meets them.
+//! Several paths to one disk, and BIOS RAID volumes, as seen by users.
 
 use std::fs;
 use std::path::Path;
 
 use flysch_tests::command::run_in;
 
-/// Runs a verb that must work; answers what it printed.
+/// Runs a verb that must succeed; returns its output.
 fn geom(words: &str, folder: &Path) -> String {
     let ran = run_in(&format!("geom {words}"), folder);
     assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
@@ -22,7 +22,7 @@ fn blank(folder: &Path, name: &str, bytes: u64) {
     fs::File::create(folder.join(name)).unwrap().set_len(bytes).unwrap();
 }
 
-/// The text behind a key of a list.
+/// The text after a key in a list.
 fn value<'t>(text: &'t str, key: &str) -> &'t str {
     let start = text.find(key).unwrap_or_else(|| panic!("{key} in {text}")) + key.len();
     text[start..].lines().next().unwrap_or_default()
@@ -32,7 +32,7 @@ fn value<'t>(text: &'t str, key: &str) -> &'t str {
 fn a_disk_of_two_paths_is_shown_as_gmultipath_shows_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // The disk of the document, of which a file holds what is written.
+    // The disk of the document; a file stores what is written to it.
     blank(folder, "disk0", 750_156_374_016);
     let disks = "-f disk0,name=da0 -f disk0,name=da1";
     geom(&format!("{disks} multipath label disk0 da0 da1"), folder);
@@ -77,19 +77,19 @@ Consumers:
     let json = geom(&format!("{disks} --json multipath list"), folder);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["consumers"][1]["config"]["State"], "PASSIVE");
-    // One path is enough, and shows that it is alone.
+    // One path is enough, and its status shows that it is alone.
     let status = geom("-f disk0,name=da7 multipath status -s", folder);
     assert_eq!(status, "multipath/disk0  DEGRADED  da7 (ACTIVE)\n");
     geom(&format!("{disks} multipath configure -A disk0"), folder);
     let list = geom(&format!("{disks} multipath list"), folder);
     assert_eq!(value(&list, "Mode: "), "Active/Active");
     assert_eq!(geom(&format!("{disks} multipath getactive disk0"), folder), "da0 da1\n");
-    // What is on the disk is on the whole, over whichever path.
+    // The disk's contents are on the multipath device, over either path.
     geom(&format!("{disks} part create -s gpt multipath/disk0"), folder);
     let show = geom("-f disk0,name=x part show", folder);
     assert!(show.starts_with("=>        40  1465149088  multipath/disk0  GPT"), "{show}");
     refused(&format!("{disks} part create -s gpt da0"), folder, 1, "in use by MULTIPATH disk0");
-    // A copy of the disk is none of its paths.
+    // A copy of the disk is not one of its paths.
     let status = "-f disk0,name=da0 -f disk0,name=da1,serial=other multipath status -s";
     assert_eq!(geom(status, folder), "multipath/disk0  DEGRADED  da0 (ACTIVE)\n");
     let why = "-f disk0,name=da0 -f disk0,name=da1,serial=other why da1";
@@ -102,7 +102,7 @@ Consumers:
     refused(words, folder, 2, "No metadata found on stranger. It is not a path of disk0");
 }
 
-/// FreeBSD's cases (`tests/sys/geom/class/multipath/misc.sh`), by the same verbs.
+/// FreeBSD's cases (`tests/sys/geom/class/multipath/misc.sh`), with the same verbs.
 #[test]
 fn freebsds_cases_of_multipath() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ Consumers:
     let status = status.concat();
     assert_eq!(geom(&format!("{disks} raid status"), folder), status);
     refused(&format!("{disks} part create -s gpt ada0"), folder, 1, &format!("RAID {name}"));
-    // Under another serial number it is another disk.
+    // With another serial number it is another disk.
     let why = geom("-f ada0,serial=other why ada0", folder);
     assert!(why.contains("it is for disks ada0, ada1, and this one is other"), "{why}");
     refused("-f ada0,serial=other part create -s gpt ada0", folder, 1, "RAID (Intel)");
@@ -266,7 +266,7 @@ fn a_disk_is_replaced_and_rebuilt() {
     let data: Vec<u8> =
         (0..4 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(folder.join("data"), &data).unwrap();
-    // Looking at half of it changes nothing.
+    // Examining half of it changes nothing.
     let before = fs::read(folder.join("a")).unwrap();
     assert_eq!(geom("-f a raid status -s", folder), "raid/r0  DEGRADED  a (ACTIVE (ACTIVE))\n");
     assert!(fs::read(folder.join("a")).unwrap() == before);

@@ -24,7 +24,7 @@ fn refused(words: &str, folder: &Path, status: i32, part: &str) {
     assert!(ran.stderr.contains(part) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
 }
 
-/// What `bench` says of the only job.
+/// The result of the only job of `bench`.
 fn bench(words: &str, folder: &Path) -> Value {
     let said = done(&format!("bench --json {words}"), folder);
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -41,7 +41,7 @@ fn a_phone_has_units_and_a_table() {
     assert_eq!(disks.matches("UFS model galaxy-book-s, 4 queues").count(), 3, "{disks}");
     let tree = done(&format!("geom --rig {rig} tree"), folder);
     assert!(tree.contains("gpt/userdata"), "{tree}");
-    // The same seed, the same figures: the time is the device's.
+    // The same seed gives the same figures: time is the device's.
     let words = format!(
         "--on {rig}:gpt/userdata --rw=randwrite --bs=4k --iodepth=8 --size=8M --verify=crc32c"
     );
@@ -50,7 +50,7 @@ fn a_phone_has_units_and_a_table() {
     assert!(iops(&one) > 1000.0 && iops(&one) == iops(&other), "{one}");
     let said = done(&format!("bench {words}"), folder);
     assert!(said.contains("LABEL gpt/userdata on PART da0p3 on da0; UFS model"), "{said}");
-    // What came to each class on the way, and that none kept it waiting.
+    // The requests that reached each class on the way; none of them delayed any.
     let table = said.split_once("The block layer  ").expect(&said).1;
     let rows: Vec<Vec<&str>> = table.lines().map(|it| it.split_whitespace().collect()).collect();
     for (row, name) in rows[1..].iter().zip(["gpt/userdata", "da0p3", "da0"]) {
@@ -74,8 +74,8 @@ fn a_nas_outlives_a_disk_while_a_workload_runs() {
     let words = "--rw=randrw --bs=4k --iodepth=16 --size=4M --verify=crc32c";
     let report = bench(&format!("--on {rig}:mirror/gm0p1 {words}"), folder);
     assert_eq!(report["jobs"][0]["error"], 0, "{report}");
-    // The second disk cannot write a sector any more: it drops out, and nobody notices but those
-    // who ask.
+    // The second disk can no longer write a sector: it is dropped, and nobody notices except those
+    // who look.
     let text = fs::read_to_string(&rig).unwrap();
     let two = text.replace(
         "disks = [\"ada0\", \"ada1\"]",
@@ -99,7 +99,7 @@ fn sixteen_disks_on_four_controllers_are_one() {
     assert!(status.contains("multipath/ssd1  OPTIMAL  ahci1/ssd1 (ACTIVE)\n"), "{status}");
     let list = done(&format!("gstripe --rig {rig} list"), folder);
     assert!(list.contains("Status: Total=16, Online=16"), "{list}");
-    // Bytes go in and come out, through all of it.
+    // Bytes are written and read back through all of it.
     let data: Vec<u8> =
         (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(folder.join("data"), &data).unwrap();
@@ -108,8 +108,8 @@ fn sixteen_disks_on_four_controllers_are_one() {
     assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
 }
 
-/// Motin's machine of 2013 did so much after his work: 16 SSDs on 4 controllers. The time is that
-/// of the models, and the same in every run; docs/bench.md says the figures.
+/// Motin's machine of 2013 did as much after his work: 16 SSDs on 4 controllers. Time is that of
+/// the models, and the same in every run; docs/bench.md has the figures.
 #[test]
 fn sixteen_disks_do_more_than_a_million_reads_a_second() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,8 @@ fn sixteen_disks_do_more_than_a_million_reads_a_second() {
         assert_eq!(report["jobs"][0]["error"], 0, "{report}");
         let iops = report["jobs"][0]["read"]["iops"].as_f64().unwrap();
         assert!((least..most).contains(&iops), "{bs}: {iops}");
-        // Each class on the way tells what came: the stripe of all, each pair of paths of its own.
+        // Each class on the way reports its requests: the stripe all of them, each pair of paths
+        // its own.
         let layers = report["flysch"]["targets"][0]["layers"].as_array().unwrap();
         let reads = |class: &str| {
             let all = layers.iter().filter(|layer| layer["class"] == class);
@@ -148,12 +149,12 @@ fn images_of_a_rig_are_kept_and_copied_both_ways() {
         (0..9_000_448_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(folder.join("data"), &data).unwrap();
     done("copy data r.toml:concat/cc --verify", folder);
-    // Another command, and one without a rig: the same bytes on the images.
+    // Another command, and one without a rig: the same bytes are on the images.
     done("copy r.toml:concat/cc back", folder);
     assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
     done("geom -f x.img -f y.img copy concat/cc other", folder);
     assert!(fs::read(folder.join("other")).unwrap() == fs::read(folder.join("back")).unwrap());
-    // A disk whose time is this machine's.
+    // A disk that uses this machine's time.
     let plain =
         "[[disk]]\nname = \"x\"\nimage = \"x.img\"\n[[disk]]\nname = \"y\"\nimage = \"y.img\"\n";
     fs::write(folder.join("plain.toml"), plain).unwrap();

@@ -1,4 +1,4 @@
-//! A graph as a folder: other people's programs on its providers.
+//! A graph as a folder: other programs on its providers.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -28,7 +28,7 @@ name = \"mirror/gm0\"
 create = \"mirror label gm0 ada0 ada1\"
 ";
 
-/// Whether FUSE works here; says so if not.
+/// Whether FUSE works here; prints a message if not.
 fn has_fuse() -> bool {
     let found = Path::new("/dev/fuse").exists();
     if !found {
@@ -37,7 +37,7 @@ fn has_fuse() -> bool {
     found
 }
 
-/// A mounted graph. Ends with this.
+/// A mounted graph. It is unmounted on drop.
 struct Mount {
     child: Child,
     folder: PathBuf,
@@ -61,14 +61,14 @@ impl Mount {
         self.at.join(name)
     }
 
-    /// A verb on the running graph.
+    /// Runs a verb on the running graph.
     fn geom(&self, words: &str) -> String {
         let ran = run_in(&format!("geom --socket mnt {words}"), &self.folder);
         assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
         ran.stdout
     }
 
-    /// Runs another program, which must be content.
+    /// Runs another program, which must succeed.
     fn other(&self, program: &str, arguments: &[&str]) -> String {
         let output = Command::new(program).args(arguments).current_dir(&self.at).output().unwrap();
         let said =
@@ -119,14 +119,14 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
     mount.other("mkfs.ext4", &["-q", "-F", "-L", "files", "mirror/gm0p2"]);
     mount.other("e2fsck", &["-f", "-n", "gpt/data"]);
     assert!(mount.file("ext2fs/files").exists());
-    // A half is the mirror's: nobody else writes it; but it can be read.
+    // A half belongs to the mirror: nobody else may write it, but it can be read.
     let error = File::options().write(true).open(mount.file("ada0")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     assert!(File::open(mount.file("ada0")).is_ok());
     let error = fs::write(mount.file("new"), b"").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    // While it is open for writing what was tasted from it is gone, and a verb that needs it alone
-    // is refused.
+    // While it is open for writing, geoms that only tasted it are gone, and a verb that needs
+    // exclusive access is refused.
     let open = File::options().read(true).write(true).open(mount.file("mirror/gm0p1")).unwrap();
     let ran = run_in("geom --socket mnt part delete -i 1 mirror/gm0", folder);
     assert!(ran.status == 1 && ran.stderr.lines().count() == 1, "{}", ran.stderr);
@@ -140,7 +140,7 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
     assert_eq!(&back, b"\0not a whole sector\0");
     open.set_len(5).unwrap_err();
     drop(open);
-    // A half is taken out and put back while it is mounted.
+    // A half is removed and inserted while it is mounted.
     mount.geom("mirror deactivate gm0 ada1");
     fs::write(mount.file("mirror/gm0p1"), [7; 4096]).unwrap();
     assert!(mount.geom("mirror status").contains("DEGRADED"));
@@ -149,7 +149,7 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
     mount.other("e2fsck", &["-f", "-n", "mirror/gm0p2"]);
     assert_eq!(mount.signal(Signal::TERM), Some(0));
     assert!(!is_mounted(&mount.at));
-    // Each half has all of it.
+    // Each half has all the data.
     for half in ["a.img", "b.img"] {
         let status = run_in(&format!("geom -f {half} part show"), folder);
         assert!(status.stdout.contains("linux-data"), "{half}: {}", status.stderr);
@@ -162,7 +162,7 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
 }
 
 /// dd, mkfs.vfat, fsck.vfat and qemu-img on the partitions of a mirror, while verbs over the socket
-/// take its halves out and back, and change the table beside them.
+/// remove and insert its halves, and change the table next to them.
 #[test]
 fn programs_of_others_work_while_commands_change_the_graph() {
     let others = ["mkfs.vfat", "fsck.vfat", "qemu-img", "dd"];
@@ -212,7 +212,7 @@ fn programs_of_others_work_while_commands_change_the_graph() {
         assert!(fs::read(mount.file(part)).unwrap() == data, "{part}");
     }
     assert_eq!(mount.signal(Signal::TERM), Some(0));
-    // Each half has all of it.
+    // Each half has all the data.
     let halves = ["a.img", "b.img"].map(|half| fs::read(folder.join(half)).unwrap());
     assert!(halves[0][..halves[0].len() - 512] == halves[1][..halves[1].len() - 512]);
 }
@@ -263,12 +263,12 @@ fn a_provider_is_a_file_whatever_is_done_to_it() {
             _ => disk.sync_data().unwrap(),
         }
     }
-    // The end is the end.
+    // Reads stop at the end.
     assert_eq!(disk.read_at(&mut [0; 10], size - 4).unwrap(), 4);
     assert_eq!(disk.write_at(&[1; 10], size - 4).unwrap(), 4);
     plain.write_all_at(&[1; 4], size - 4).unwrap();
     assert_eq!(disk.write_at(&[1], size).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-    // Still open when the end comes: what was written is there all the same.
+    // Still open when it ends: what was written is stored all the same.
     assert_eq!(mount.signal(Signal::INT), Some(0));
     drop(disk);
     let copied = run_in("geom -f c.img -f a.img -f b.img copy stripe/st back", folder);
@@ -312,7 +312,7 @@ fn what_a_mount_does_is_shown_by_gstat() {
     assert!(!folder.join("sock").exists());
 }
 
-/// While a half is rebuilt, everybody else is served, and sees how far it is.
+/// While a half is rebuilt, everybody else is served, and can see the progress.
 #[test]
 fn a_rebuild_holds_up_nobody() {
     if !has_fuse() {
@@ -329,7 +329,7 @@ fn a_rebuild_holds_up_nobody() {
     let file = File::options().read(true).write(true).open(mount.file("mirror/gm")).unwrap();
     file.write_all_at(&[1; 1 << 20], 0).unwrap();
     std::thread::scope(|scope| {
-        // A MiB a second: it is not done by chance before it is looked at.
+        // A MiB per second, so that it cannot be done before it is observed.
         let words = "geom --socket mnt mirror rebuild --rate 1m gm b";
         let rebuild = scope.spawn(move || run_in(words, folder));
         let percent = || {
@@ -340,7 +340,7 @@ fn a_rebuild_holds_up_nobody() {
         while percent().is_none_or(|percent| percent == 0) {
             assert!(!rebuild.is_finished(), "{:?}", rebuild.join());
         }
-        // On both sides of where it is.
+        // On both sides of its position.
         for at in [0_u64, 23 << 20] {
             file.write_all_at(&[at as u8 + 7; 4096], at).unwrap();
             file.sync_all().unwrap();
@@ -349,7 +349,7 @@ fn a_rebuild_holds_up_nobody() {
             assert!(bytes == [at as u8 + 7; 4096]);
         }
         assert!(percent().is_some_and(|percent| percent < 100) && !rebuild.is_finished());
-        // A second one, without a limit, does all of it; both are told.
+        // A second one without a limit does all of it; both get the result.
         assert_eq!(mount.geom("mirror rebuild gm"), "gm: 1 component rebuilt\n");
         let first = rebuild.join().unwrap();
         assert_eq!((first.status, &first.stdout[..]), (0, "gm: 0 components rebuilt\n"));
@@ -361,7 +361,7 @@ fn a_rebuild_holds_up_nobody() {
     assert!(a[..24 << 20][..(24 << 20) - 512] == b[..(24 << 20) - 512], "the halves differ");
 }
 
-/// A mount that ends leaves a rebuild where it is, and says so to who waits for it.
+/// A mount that ends interrupts a rebuild, and notifies the waiting client.
 #[test]
 fn a_rebuild_is_left_where_it_is() {
     if !has_fuse() {
@@ -395,7 +395,7 @@ fn disks_are_pulled_and_put_back_under_open_files() {
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // The second disk has a controller of its own, which a fault takes out at some request.
+    // The second disk has its own controller, which a fault removes at some request.
     let rig = RIG.replace(
         "disks = [\"ada0\", \"ada1\"]",
         "disks = [\"ada0\"]\n[[controller]]\nname = \"other\"\ntarget = \"ahci\"\n\
@@ -405,7 +405,7 @@ fn disks_are_pulled_and_put_back_under_open_files() {
     let mut mount = Mount::start(folder, "mount rig.toml mnt");
     let open = |name| File::options().read(true).write(true).open(mount.file(name)).unwrap();
     let file = open("mirror/gm0");
-    // By itself: the mirror goes on, the disk is no file any more.
+    // Automatically: the mirror continues, and the disk is no longer a file.
     for at in 0..400 {
         file.write_all_at(&[at as u8; 4096], at * 4096).unwrap();
     }
@@ -415,7 +415,7 @@ fn disks_are_pulled_and_put_back_under_open_files() {
     assert!(mount.geom("log").contains("DISK: ada1: lost"));
     assert_eq!(mount.geom("disk attach other"), "ada1: found\n");
     assert_eq!(mount.geom("mirror rebuild gm0"), "gm0: 1 component rebuilt\n");
-    // By hand, with the file open: what it reads now was rebuilt.
+    // Manually, with the file open: the data read now was rebuilt.
     assert_eq!(mount.geom("disk detach ada0"), "ada0: lost\n");
     assert!(!mount.file("ada0").exists());
     for at in 0..400 {
@@ -423,7 +423,7 @@ fn disks_are_pulled_and_put_back_under_open_files() {
         file.read_exact_at(&mut bytes, at * 4096).unwrap();
         assert!(bytes == [at as u8; 4096], "{at}");
     }
-    // The last one goes: errors, and no more.
+    // The last one is removed: errors, and nothing worse.
     assert_eq!(mount.geom("disk detach ada1"), "ada1: lost\n");
     let error = file.write_all_at(&[1; 4096], 0).unwrap_err();
     assert!([Some(5), Some(6)].contains(&error.raw_os_error()), "{error}");

@@ -1,4 +1,4 @@
-//! `flysch geom` used wrongly: one line that says the right form, the status, no byte written.
+//! Invalid uses of `flysch geom`: one line that gives the right form, the status, no byte written.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn disks(folder: &Path) {
     fs::write(folder.join("none.toml"), "clock = \"virtual\"\n").unwrap();
 }
 
-/// Words, the status, what the only line of standard error says.
+/// The words, the status, and the only line on standard error.
 const ROWS: &[(&str, i32, &str)] = &[
     ("-f a.img part create gpt a", 2, "needs `-s <SCHEME>`; use `flysch geom part create"),
     (

@@ -1,11 +1,11 @@
-//! Zones of a disk by `geom zone`, in the form of zonectl(8).
+//! Zones of a disk with `geom zone`, in the form of zonectl(8).
 
 use flysch_tests::command::{Ran, run_in};
 
 /// Four zones of 1024 sectors.
 const ZONED: &str = "--on nvme,size=16M,zones=4M";
 
-/// Does the lines in one session.
+/// Runs the lines in one session.
 fn play(disks: &str, lines: &[&str]) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("script"), lines.join("\n")).unwrap();
@@ -77,7 +77,7 @@ fn conditions_change_as_they_are_told_to() {
     let zone = ran.stdout.lines().find(|line| line.contains("Full")).unwrap();
     assert!(zone.starts_with("          0,   1024,          -1,"), "{zone}");
     assert!(ran.stdout.contains("Explicit_Open"), "{}", ran.stdout);
-    // What goes through a NOP and a label of the whole disk is the same.
+    // Through a NOP and a label of the whole disk the result is the same.
     let ran = play(
         ZONED,
         &[
@@ -132,7 +132,7 @@ fn what_cannot_be_is_told_with_its_remedy() {
         assert!(ran.stderr.contains(told), "{line}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{line}: {}", ran.stderr);
     }
-    // A part of a disk has none, and who has it open alone keeps others from its zones.
+    // A part of a disk has none, and exclusive access keeps others from its zones.
     let ran = play(ZONED, &["nop create -o 4096 nda0", "zone -d nda0.nop -c rz"]);
     assert!(ran.status == 2 && ran.stderr.contains("ask nda0"), "{}", ran.stderr);
     let ran = play(
@@ -140,7 +140,7 @@ fn what_cannot_be_is_told_with_its_remedy() {
         &["part create -s gpt nda0", "part add -t linux-data nda0", "zone -d nda0p1 -c rz"],
     );
     assert!(ran.status == 2 && ran.stderr.contains("ask nda0"), "{}", ran.stderr);
-    // Blocks of a zoned disk stay as they are.
+    // A zoned disk keeps its block size.
     let ran = play(ZONED, &["copy src nda0"]);
     assert!(ran.status == 1 && ran.stderr.contains("write protected"), "{}", ran.stderr);
     let ran = play(ZONED, &["part create -s gpt nda0"]);

@@ -1,4 +1,4 @@
-//! `flysch image create` as a user runs it: what goes in comes out, the same input gives the same
+//! `flysch image create` as run by users: what goes in comes out, the same input gives the same
 //! bytes, and where mtd-utils write the same layout, theirs.
 
 use std::fs;
@@ -17,7 +17,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A tree that UBIFS holds whole: it has no access control lists.
+    /// A tree that UBIFS can store completely: it has no access control lists.
     fn new() -> Self {
         let bench = Self::with_lists();
         bench.strip(|name| name.starts_with("system."));
@@ -31,7 +31,7 @@ impl Bench {
         Self { folder, tree }
     }
 
-    /// Takes extended attributes away.
+    /// Removes extended attributes.
     fn strip(&self, which: impl Fn(&str) -> bool) {
         for path in snapshot(&self.tree).into_keys().map(|path| self.tree.join(path)) {
             let mut list = [0; 4096];
@@ -48,7 +48,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Runs `flysch image create` with words; TREE stands for the tree.
+    /// Runs `flysch image create` with these words; TREE stands for the tree.
     fn create(&self, words: &str) -> Ran {
         let words = words.split_whitespace().map(|word| match word {
             "TREE" => self.tree.to_str().unwrap(),
@@ -65,7 +65,7 @@ impl Bench {
         assert_eq!((ran.status, &ran.stderr[..]), (0, ""), "{words}");
     }
 
-    /// Holds what is in an image against the tree.
+    /// Compares the contents of an image with the tree.
     fn verify(&self, name: &str) {
         let image = self.path(name);
         assert_eq!(wrong(&image), Vec::<String>::new(), "{name}");
@@ -106,7 +106,7 @@ fn jffs2_holds_what_the_tree_holds() {
     }
 }
 
-/// The planted difference: that the comparison can fail.
+/// A planted difference proves that the comparison can fail.
 #[test]
 fn a_difference_is_seen() {
     let bench = Bench::new();
@@ -126,7 +126,7 @@ fn the_same_input_gives_the_same_bytes() {
         ("jffs2 -r TREE --with-xattr".to_string(), "jffs2 -r TREE --with-xattr".to_string()),
     ] {
         bench.made(&format!("{words} -o a"));
-        // Reading changes when files were read, and a link when one was changed.
+        // Reading changes the access times of files, and a link when one was changed.
         snapshot(&bench.tree);
         let inside = bench.tree.join("random");
         fs::hard_link(&inside, bench.path("other")).unwrap();
@@ -160,7 +160,7 @@ fn archives_give_what_directories_give() {
         return;
     }
     let bench = Bench::new();
-    // tar leaves sockets out.
+    // tar omits sockets.
     let _ = fs::remove_file(bench.tree.join("socket"));
     bench.made("ubifs -r TREE -m 2048 -e 126976 -o directory");
     let sparse_formats = ["pax-0.0", "pax-0.1", "pax-1.0", "gnu-1.0"];
@@ -209,7 +209,7 @@ fn archives_give_what_directories_give() {
     }
 }
 
-/// Layers packed one behind the other: what comes later goes through symlinks of the earlier.
+/// Layers packed one after the other: later ones follow symlinks of earlier ones.
 #[test]
 fn archives_go_through_symlinks_inside_the_image() {
     let bench = Bench::new();
@@ -304,7 +304,7 @@ fn what_cannot_be_is_refused() {
     assert!(ran.stderr.contains("[v]: the key `vol_flag` is not known"), "{}", ran.stderr);
 }
 
-/// One name in each directory, so that no order of a host's directories counts.
+/// One name in each directory, so that the order of the host's directories does not matter.
 fn make_chain(root: &Path) {
     let mut deep = root.to_path_buf();
     for level in 0..40 {
@@ -336,7 +336,7 @@ fn the_bytes_of_mkfs_ubifs() {
         arguments.extend(["-x", "none", "-r", chain.to_str().unwrap(), "-o"]);
         arguments.push(theirs.to_str().unwrap());
         run("mkfs.ubifs", &arguments);
-        // Twice: the first run changes when the directories were read.
+        // Twice: the first run changes the access times of directories.
         run("mkfs.ubifs", &arguments);
         bench.made(&ours);
         let (ours, theirs) = (fs::read(bench.path("ours")).unwrap(), fs::read(theirs).unwrap());
@@ -349,7 +349,7 @@ fn the_bytes_of_mkfs_ubifs() {
             .filter(|(_, (a, b))| a != b)
             .map(|(leb, _)| leb)
             .collect();
-        // The superblock has its own id, and behind it mkfs.ubifs leaves an empty signature, which
+        // The superblock has its own id, and after it mkfs.ubifs leaves an empty signature, which
         // takes a sequence number from the log.
         assert!(differ.iter().all(|leb| [0, 3].contains(leb)), "{words}: LEBs {differ:?}");
         assert_eq!(ours[24..108], theirs[24..108], "{words}");
@@ -365,7 +365,7 @@ fn the_bytes_of_mkfs_jffs2() {
         return;
     }
     let bench = Bench::new();
-    // mkfs.jffs2 numbers attributes in the order the host lists them.
+    // mkfs.jffs2 numbers attributes in the order in which the host lists them.
     bench.strip(|_| true);
     for words in ["-e 64KiB -l -m none", "-e 128KiB -b -n -p -x zlib --with-xattr"] {
         let arguments: Vec<&str> = words.split_whitespace().collect();
@@ -385,7 +385,7 @@ fn the_bytes_of_ubinize() {
     let bench = Bench::new();
     fs::write(bench.path("kernel"), vec![0x5a; 300_001]).unwrap();
     bench.made("ubifs -r TREE -m 2048 -e 126976 -c 400 -o root");
-    // For all geometries: a UBIFS would be for one.
+    // For all geometries: a UBIFS would be for one only.
     let mut root = fs::read(bench.path("root")).unwrap();
     root[0] ^= 1;
     fs::write(bench.path("root"), root).unwrap();
@@ -410,7 +410,7 @@ fn the_bytes_of_ubinize() {
         assert!(ours == theirs, "{words}: {} and {} bytes", ours.len(), theirs.len());
     }
     bench.made("ubi -p 128KiB -m 2048 -o a ini");
-    // Sections about something else are passed over; ubinize 2.1.5 crashes on them.
+    // Sections about something else are skipped; ubinize 2.1.5 crashes on them.
     bench.made("ubi -p 128KiB -m 2048 -o b ini");
     fs::write(bench.path("more"), format!("{ini}[other]\nmode=else\n")).unwrap();
     bench.made("ubi -p 128KiB -m 2048 -Q 5 -o c more");
@@ -420,8 +420,8 @@ fn the_bytes_of_ubinize() {
     assert!(a == b, "the image sequence number follows from the content");
 }
 
-/// A UBIFS that Linux would not mount from the volume is refused when the volume is made, with the
-/// option that puts it right; a chip that is too small is that option's fault.
+/// A UBIFS that Linux would not mount from the volume is refused when the volume is made, and the
+/// message names the remedy; a chip that is too small is reported as a fault of its option.
 #[test]
 fn what_does_not_go_together_is_refused() {
     let bench = Bench::new();
@@ -445,7 +445,7 @@ fn what_does_not_go_together_is_refused() {
         assert_eq!(ran.status, i32::from(!told.is_empty()), "{options}: {}", ran.stderr);
         assert!(ran.stderr.contains(told), "{options}: {}", ran.stderr);
     }
-    // What the superblock says is more than what the file has.
+    // The size in the superblock is larger than the file.
     let bytes = fs::read(bench.path("fs")).unwrap();
     fs::write(bench.path("fs"), &bytes[..3 * 126_976]).unwrap();
     ini("");

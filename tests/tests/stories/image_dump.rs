@@ -31,7 +31,7 @@ fn formats() -> Vec<PageFormat> {
     ]
 }
 
-/// `main` as a chip with pages of `format` holds it.
+/// `main` as stored on a chip with pages of `format`.
 fn dump(main: &[u8], format: &PageFormat) -> Vec<u8> {
     let page_size = format.page_size as usize;
     let mut main = main.to_vec();
@@ -206,14 +206,14 @@ fn small_ubi(folder: &Path) -> Vec<u8> {
     std::fs::read(folder.join("ubi")).unwrap()
 }
 
-/// Where the page with the superblock of UBIFS begins.
+/// Offset of the page with the superblock of UBIFS.
 fn superblock(bytes: &[u8], stride: usize) -> usize {
     let begins = |page: &[u8]| page.starts_with(&[0x31, 0x18, 0x10, 0x06]) && page[20] == 6;
     bytes.chunks(stride).position(begins).expect("a superblock") * stride
 }
 
-/// Linux mounts a UBIFS of whose superblock only the codes are lost, and so is it shown; what is
-/// truly damaged is a damaged UBIFS and not something unknown.
+/// Linux mounts a UBIFS of whose superblock only the codes are lost, and we show it, too; one that
+/// is really damaged is reported as a damaged UBIFS and not as something unknown.
 #[test]
 fn a_page_without_its_codes_does_not_hide_a_file_system() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ fn a_page_without_its_codes_does_not_hide_a_file_system() {
     assert_eq!((ran.status, &ran.stderr[..]), (0, ""));
     assert_eq!(std::fs::read(folder.join("out/file")).unwrap(), content);
 
-    // Two bits of one step: more than is corrected.
+    // Two bits in one step: more than can be corrected.
     let mut bytes = good;
     bytes[at + 300] ^= 1;
     bytes[at + 310] ^= 8;
@@ -303,7 +303,7 @@ fn error_correction_can_be_named() {
     }
 }
 
-/// What is not so is not shown as if it were.
+/// Nothing is reported without evidence.
 #[test]
 fn nothing_is_made_up_of_what_does_not_tell() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ fn nothing_is_made_up_of_what_does_not_tell() {
     std::fs::write(folder.join("ini"), volume).unwrap();
     let ran = run_in("image create ubi -p 1024 -m 1 -o tiny ini", folder);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    // Ten blocks at the front of a chip that is erased else.
+    // Ten blocks at the start of a chip that is otherwise erased.
     let chip = [&ubi[..], &vec![0xFF; 4 << 20]].concat();
     std::fs::write(folder.join("chip"), chip).unwrap();
     for (image, status, told) in [
@@ -344,14 +344,14 @@ fn nothing_is_made_up_of_what_does_not_tell() {
     }
 }
 
-/// Where volumes can not be told for sure, extraction says so; a volume without a file system has a
-/// file of its name, or none.
+/// If volumes cannot be identified for certain, extraction says so; a volume without a file system
+/// becomes a file with its name, or nothing.
 #[test]
 fn extraction_names_what_it_could_not_make() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut ubi = small_ubi(folder);
-    // A record in the second copy of the volume table: of the second block.
+    // A record in the second copy of the volume table, in the second block.
     ubi[(16 << 10) + 512 + 40] ^= 1;
     std::fs::write(folder.join("image"), &ubi).unwrap();
     let ran = run_in("image extract image -o out", folder);

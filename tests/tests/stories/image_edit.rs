@@ -1,4 +1,4 @@
-//! Images changed in place: edits, mounts that can be changed, and their sudden end.
+//! Images changed in place: edits, writable mounts, and their sudden end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::image_common::{
 use flysch_tests::command::{Ran, flysch, run_in};
 use flysch_tests::wait::wait_until;
 
-/// A UBI image of `tree` in `folder`, as users make them: no larger than its content.
+/// A UBI image of `tree` in `folder`, as users make them: no larger than its contents.
 fn ubi_image(tree: &Path, folder: &Path) -> PathBuf {
     let run = |command: &mut Command| {
         let output = command.current_dir(folder).output().unwrap();
@@ -36,7 +36,7 @@ fn good(ran: &Ran) {
     assert_eq!((ran.status, &ran.stderr[..]), (0, ""), "{}", ran.stdout);
 }
 
-/// What is in the image, as extraction shows it.
+/// The contents of the image, as shown by extraction.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Seen> {
     let out = folder.join("out");
     let _ = fs::remove_dir_all(&out);
@@ -84,7 +84,7 @@ fn edits_leave_everything_else_as_it_was() {
     let different = differences(&expected, &snapshot(&folder.join("out/put")));
     assert!(different.is_empty(), "{}", different.join("\n"));
 
-    // What fails changes nothing, and says where.
+    // A failure changes nothing, and its place is reported.
     let bytes = fs::read(folder.join("image")).unwrap();
     fs::write(folder.join("script"), "rm /text/t004\n\nrm /no/such\n").unwrap();
     let ran = run_in("image edit image --script script", folder);
@@ -97,7 +97,7 @@ fn edits_leave_everything_else_as_it_was() {
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with('.')), "{left:?}");
 }
 
-/// Every command in the spelling of its namesake, through symlinks, all or none.
+/// Every command in the spelling of its namesake, through symlinks, all or nothing.
 #[test]
 fn edits_are_spelled_as_the_tools_spell_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ fn edits_are_spelled_as_the_tools_spell_them() {
     good(&run_in("image check image", folder));
 }
 
-/// A mount of the image, by the command.
+/// A mount of the image by the command.
 struct Mount {
     child: Child,
     at: PathBuf,
@@ -171,7 +171,7 @@ fn mount(folder: &Path) -> Mount {
 }
 
 impl Drop for Mount {
-    /// After a failed test.
+    /// For failed tests.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
@@ -188,7 +188,7 @@ impl Mount {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Ends the process where it is.
+    /// Ends the process abruptly.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -220,7 +220,7 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
         std::thread::scope(|scope| {
             let busy = &busy;
             scope.spawn(move || {
-                // Somebody writes until the mount is gone.
+                // A thread writes until the mount is gone.
                 let mut noise = Noise::new(round + 100);
                 for number in 0.. {
                     let path = busy.join(format!("f{}", number % 40));
@@ -258,15 +258,15 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
     }
     let expected = without_xattrs(snapshot(&tree));
     let different = differences(&expected, &snapshot(&mounted.at));
-    // The root got and lost names since.
+    // Names have been added to the root and removed since.
     let real: Vec<_> = different.iter().filter(|line| !line.starts_with(':')).collect();
     assert!(real.len() <= 1, "{different:?}");
     mounted.unmount();
     good(&run_in("image check image", folder));
 }
 
-/// The same changes to a file system of the host and to an image: what becomes of set-id bits,
-/// capabilities, and of what is made in set-group-id directories.
+/// The same changes to a file system of the host and to an image: the effects on set-id bits,
+/// capabilities, and on what is created in set-group-id directories.
 #[test]
 fn privileges_go_as_linux_takes_them() {
     if !is_root() {
@@ -289,7 +289,7 @@ fn privileges_go_as_linux_takes_them() {
     fs::write(folder.join("content"), "new").unwrap();
     rustix::fs::chown(folder.join("content"), rustix::fs::Uid::from_raw(4).into(), None).unwrap();
 
-    // The shell's words, and those of `edit` where they are others; @ is the file.
+    // The shell's words, and those of `edit` if they differ; @ is the file.
     let actions = [
         ("chown 5:6 @", ""),
         ("chown 0 @", ""),
@@ -352,7 +352,7 @@ fn privileges_go_as_linux_takes_them() {
     let make: Vec<&str> = files.iter().map(|(_, _, make)| &make[..]).collect();
     fs::write(folder.join("make"), make.join("\n")).unwrap();
     good(&run_in("image edit image --script make", folder));
-    // Standard input can be read once, so what reads it stands alone.
+    // Standard input can be read once, so commands that read it are run alone.
     let (piped, lines): (Vec<_>, Vec<_>) =
         script.into_iter().partition(|line| line.starts_with("put - "));
     fs::write(folder.join("script"), lines.join("\n")).unwrap();
@@ -377,7 +377,7 @@ fn privileges_go_as_linux_takes_them() {
     assert!(trees[0].len() > 50);
 }
 
-/// Immutable and append-only files, beside what Linux allows.
+/// Immutable and append-only files, compared with what Linux allows.
 #[test]
 fn flags_forbid_what_they_forbid_elsewhere() {
     if !is_root() {
@@ -422,7 +422,7 @@ fn flags_forbid_what_they_forbid_elsewhere() {
     good(&run_in("image check image", folder));
 }
 
-/// Where the format has them: UBIFS.
+/// If the format supports them: UBIFS.
 #[test]
 fn times_keep_their_nanoseconds() {
     let folder = tempfile::tempdir().unwrap();
@@ -458,7 +458,7 @@ fn times_keep_their_nanoseconds() {
     assert_eq!(fs::metadata(folder.join("out/a")).unwrap().modified().unwrap(), time(0));
 }
 
-/// What goes wrong with a copy is told of the image.
+/// A problem with a copy is reported for the image.
 #[test]
 fn nobody_hears_of_a_temporary_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -471,7 +471,7 @@ fn nobody_hears_of_a_temporary_name() {
     }
 }
 
-/// A number in an image does not fill the disk.
+/// A number in an image must not fill the disk.
 #[test]
 fn a_file_grows_no_further_than_is_sane_unless_it_is_told() {
     let folder = tempfile::tempdir().unwrap();

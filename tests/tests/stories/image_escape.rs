@@ -1,4 +1,4 @@
-//! Images made to do harm: nothing is written outside the directory, and nothing goes on forever.
+//! Malicious images: nothing is written outside the directory, and nothing runs forever.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const FILE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_755;
 const SYMLINK: u32 = 0o120_777;
 
-/// A JFFS2 written node by node.
+/// A JFFS2 built node by node.
 #[derive(Default)]
 struct Image {
     bytes: Vec<u8>,
@@ -102,7 +102,7 @@ fn no_name_and_no_link_leads_out() {
     image.inode(14, FILE, b"evil");
     image.name(1, b"nul\0outside", 15, FILE);
     image.inode(15, FILE, b"evil");
-    // A symlink, then things that would be written through it if it were followed: the inode is a
+    // A symlink, then files that would be written through it if it were followed: the inode is a
     // symlink where the entry says directory, and the other way round.
     let target = outside.display().to_string();
     image.name(1, b"way out", 20, DIRECTORY);
@@ -136,7 +136,7 @@ fn no_name_and_no_link_leads_out() {
     assert_eq!(top, ["image", "out", "outside"]);
 }
 
-/// What Linux drops is there when it is asked for, and only then.
+/// What Linux drops is shown on request, and only then.
 #[test]
 fn files_without_a_name_are_shown_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,7 +201,7 @@ fn a_directory_that_holds_something_is_refused() {
 fn loops_and_bottomless_trees_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut image = Image::default();
-    // A directory in itself, two in each other, one with two names, the root in the tree.
+    // A directory in itself, two in each other, one with two names, the root inside the tree.
     for (directory, name, ino) in [
         (1, &b"self"[..], 10),
         (10, b"again", 10),
@@ -214,7 +214,7 @@ fn loops_and_bottomless_trees_end() {
         image.name(directory, name, ino, DIRECTORY);
         image.inode(ino, DIRECTORY, b"");
     }
-    // And a chain that no path can name.
+    // And a chain that is too deep for a path.
     for depth in 0..3000 {
         let ino = 100 + depth;
         image.name(if depth == 0 { 1 } else { ino - 1 }, b"d", ino, DIRECTORY);
@@ -230,11 +230,11 @@ fn loops_and_bottomless_trees_end() {
     assert!(cause("deeper than"), "{:?}", extraction.failures);
     assert!(out.join("a").is_dir() && out.join("self").is_dir());
     assert!(!crate::image_common::wrong(&path).is_empty());
-    // The tests' own clean-up should not depend on how deep it can go.
+    // The tests' own clean-up should not depend on the depth it supports.
     std::process::Command::new("rm").arg("-rf").arg(&out).status().unwrap();
 }
 
-/// Files as large as the format allows in a few bytes of image take no space and no time.
+/// Files as large as the format permits, in a few bytes of image, take no space and no time.
 #[test]
 fn large_holes_cost_nothing() {
     use std::os::unix::fs::MetadataExt;
@@ -270,7 +270,7 @@ fn large_holes_cost_nothing() {
     assert_eq!((metadata.len(), metadata.blocks()), (u64::from(u32::MAX), 0));
 }
 
-/// Whatever happens to the bytes of an image, reading it ends, and ends inside the directory.
+/// Whatever happens to the bytes of an image, reading it ends, and stays inside the directory.
 #[test]
 fn mutated_images_stay_inside() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ fn trees_come_out_as_they_went_in() {
     for name in "ABCET".chars() {
         let source = matrix::source(folder.path(), name, Scale::SMALL);
         let kinds = match name {
-            // Every thirteenth: all sizes, orders, modes and summaries meet A or E.
+            // Every thirteenth: all sizes, orders, modes and summaries are used with A or E.
             'A' => jffs2.iter().step_by(13).cloned().collect(),
             'E' => jffs2.iter().skip(3).chain(&ubifs).step_by(14).cloned().collect(),
             _ => matrix::large_kinds(),
@@ -27,7 +27,7 @@ fn trees_come_out_as_they_went_in() {
     }
 }
 
-/// The comparison is worth something: a tree that changed after its image was planned is noticed.
+/// Proves the comparison: a tree that changed after its image was planned is noticed.
 #[test]
 fn a_planted_difference_is_seen() {
     if tools_missing() {

@@ -1,4 +1,4 @@
-//! `flysch image mount --rw` as users meet it: who may have an image, and chip models.
+//! `flysch image mount --rw` as seen by users: exclusive use of an image, and chip models.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Mount {
         mount
     }
 
-    /// Unmounts; gives status, standard output and standard error.
+    /// Unmounts; returns status, standard output and standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
         assert!(Command::new("umount").arg(&self.at).status().unwrap().success());
         let mut texts = [String::new(), String::new()];
@@ -56,7 +56,7 @@ impl Mount {
 }
 
 impl Drop for Mount {
-    /// After a failed test.
+    /// For failed tests.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
@@ -84,10 +84,10 @@ fn one_changes_an_image_at_a_time() {
         assert!(ran.stderr.contains("is it mounted?"), "{command}: {}", ran.stderr);
     }
     assert_eq!(mounted.end().0, Some(0));
-    // Not a moment later, but while the mount may still write its last blocks.
+    // Not a moment later, but while the mount may still be writing its last blocks.
     let ran = run_in("image cat image /file", folder);
     assert_eq!((ran.status, &ran.stdout[..]), (0, "content"), "{}", ran.stderr);
-    // Readers do not keep each other out.
+    // Readers do not exclude each other.
     let reader = File::open(folder.join("image")).unwrap();
     reader.try_lock_shared().unwrap();
     assert_eq!(run_in("image check image", folder).status, 0);
@@ -95,7 +95,7 @@ fn one_changes_an_image_at_a_time() {
     assert_eq!(ran.status, 1, "{}", ran.stderr);
 }
 
-/// An image is made with keys, mounted with them, changed, and says what it cannot do.
+/// An image is made with keys, mounted with them, changed, and reports what it cannot do.
 #[test]
 fn a_signed_and_encrypted_image_is_mounted_with_its_keys() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn a_chip_keeps_what_was_synced_when_its_power_goes() {
         fs::write(mounted.at.join("first"), "before").unwrap();
         let (status, _, errors) = mounted.end();
         assert_eq!((status, &errors[..]), (Some(0), ""));
-        // The file is a dump with out-of-band bytes, for all other commands.
+        // For all other commands the file is a dump with out-of-band bytes.
         let ran = run_in(&format!("image cat {fs_name} /first"), folder);
         assert_eq!((ran.status, &ran.stdout[..]), (0, "before"), "{}", ran.stderr);
 

@@ -22,15 +22,15 @@ fn mutated_images_end_soon_and_inside() {
     assert!(totals.files > 1000, "{totals:?}");
 }
 
-/// Seeds of damages that went wrong once; of the four before the last one the judge could not say
-/// anything.
+/// Seeds of damages that once went wrong; for the four before the last one the judge could not
+/// decide.
 const ONCE_WRONG: [u64; 12] = [
     6142, 6276, 1_001_091, 1_001_151, 1_001_318, 1_002_696, 1_003_324, 1_002_147, 1_002_435,
     1_003_160, 1_003_183, 2_001_089,
 ];
 
-/// A small part of `cargo xtask mutate --repair`: what is damaged is repaired or refused, and what
-/// could be read stays what it was.
+/// A small part of `cargo xtask mutate --repair`: damage is repaired or refused, and what was
+/// readable stays unchanged.
 #[test]
 fn damaged_images_are_repaired_and_lose_nothing_else() {
     let samples = damage::samples();
@@ -44,7 +44,7 @@ fn damaged_images_are_repaired_and_lose_nothing_else() {
     assert!(totals.kept > 100, "{totals}");
 }
 
-/// Something that is written beside the image is seen.
+/// A file written outside the image is detected.
 #[test]
 fn a_planted_escape_is_seen() {
     if tools_missing() {

@@ -1,4 +1,4 @@
-//! `flysch image repair` as a user runs it.
+//! `flysch image repair` as run by users.
 //!
 //! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
 //! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files and `expected.tsv`.
@@ -26,7 +26,8 @@ fn repair(path: &Path, options: &str) -> command::Ran {
     command::run(&format!("image repair {} {options}", path.display()))
 }
 
-/// Each prepared image at its level and not at the one below; the check is content then.
+/// Each prepared image is repaired at its level and not at the one below; the check then finds
+/// nothing.
 #[test]
 fn the_prepared_images_are_repaired_at_the_stated_level() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +61,7 @@ fn the_prepared_images_are_repaired_at_the_stated_level() {
     }
 }
 
-/// An image of mkfs.ubifs and ubinize, its master nodes or its log lost.
+/// An image of mkfs.ubifs and ubinize with its master nodes or its log lost.
 #[test]
 fn own_images_are_repaired_and_restored() {
     if tools_missing() {
@@ -106,10 +107,10 @@ fn own_images_are_repaired_and_restored() {
     }
 }
 
-/// The command, killed at each call by which it changes something.
+/// The command, killed at each call with which it changes something.
 #[test]
 fn a_repair_that_is_killed_is_done_by_the_same_command() {
-    /// Calls that change files and names; standard output is none of them.
+    /// Calls that change files and names; standard output does not count.
     const CALLS: &str = "pwrite64,ftruncate,fsync,fdatasync,link,linkat,rename,unlink";
     if command::lacks("strace") {
         return;
@@ -159,7 +160,7 @@ fn a_repair_that_is_killed_is_done_by_the_same_command() {
         }
     }
     assert!(killed > 10, "{killed} calls only: are there others by now?");
-    // Somebody else's file of that name.
+    // A file of that name that belongs to somebody else.
     start(&damaged);
     fs::write(folder.join("saved"), "mine").unwrap();
     let refused = run(words);
@@ -168,7 +169,7 @@ fn a_repair_that_is_killed_is_done_by_the_same_command() {
     assert!(fs::read(folder.join("inner")).unwrap() == damaged);
 }
 
-/// UBI below the file systems: a copy of its table, headers, blocks of somebody else.
+/// UBI below the file systems: a copy of its table, headers, blocks of other origin.
 #[test]
 fn ubi_itself_is_repaired() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +188,7 @@ fn ubi_itself_is_repaired() {
     let good = fs::read(folder.join("image")).unwrap();
     const PEB: usize = 16384;
     let free = good.len() / PEB;
-    // Name, damage, the level it takes.
+    // Name, damage, and the level required.
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, Damage, &str); 5] = [
         ("volume table", |image| image[PEB + 512..][..600].fill(0), "safe"),
@@ -195,7 +196,7 @@ fn ubi_itself_is_repaired() {
         (
             "VID header",
             |image| {
-                // A free block with something in it.
+                // A free block with content.
                 let mut block = vec![0xFF; PEB];
                 block[..64].copy_from_slice(&image[..64]);
                 block[9000] = 0;
@@ -246,7 +247,7 @@ fn ubi_itself_is_repaired() {
         assert_eq!(run("image repair image").status, 0, "{what}");
     }
     assert_eq!(free, good.len() / PEB);
-    // Both copies: nothing has the names.
+    // Both copies: the names are nowhere else.
     let mut image = good;
     [0, 1].into_iter().for_each(|block| image[block * PEB..][..PEB].fill(0xFF));
     fs::write(folder.join("image"), &image).unwrap();
@@ -255,7 +256,7 @@ fn ubi_itself_is_repaired() {
     assert!(ran.stderr.contains("both copies of UBI's volume table are lost"), "{}", ran.stderr);
 }
 
-/// A damage in each of two volumes: one run repairs both.
+/// Damage in each of two volumes: one run repairs both.
 #[test]
 fn all_volumes_are_repaired_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -298,9 +299,9 @@ fn all_volumes_are_repaired_at_once() {
     assert!(ran.stderr.contains("v1: static volume data"), "{}", ran.stderr);
 }
 
-/// Changes `total_free` of the master node at the start of `leb`, and its CRC with it.
+/// Changes `total_free` of the master node at the start of `leb`, and corrects its CRC.
 fn spoil_total_free(leb: &mut [u8]) {
-    /// Bytes of a master node, and where it has that sum.
+    /// Size of a master node, and the offset of that sum.
     const NODE: usize = 512;
     const TOTAL_FREE: usize = 24 + 56;
     leb[TOTAL_FREE] ^= 8;

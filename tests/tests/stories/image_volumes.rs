@@ -75,7 +75,7 @@ fn each_volume_comes_out_in_its_place() {
     let ran = command::run_in("image cat ubi --volume data /file", folder.path());
     assert_eq!((ran.status, &ran.stdout[..]), (0, "in the other volume"));
 
-    // What is cut off took the index of a volume with it: not all that comes out is all there was.
+    // The truncated part contained the index of a volume: the output is not everything there was.
     let half = &image[..image.len() / PEB_SIZE / 2 * PEB_SIZE];
     std::fs::write(at("half"), half).unwrap();
     for words in ["extract half -o half-out", "ls half", "info half"] {
@@ -84,7 +84,7 @@ fn each_volume_comes_out_in_its_place() {
         assert!(ran.stderr.contains("index"), "{words}: {}", ran.stderr);
     }
 
-    // A static volume vouches for its bytes; what is damaged in it is named and not handed out.
+    // A static volume has checksums for its bytes; damaged ones are reported and not output.
     let mut damaged = image;
     let vid = |peb: usize| &damaged[peb * PEB_SIZE + 512..][..64];
     let is_kernel = |&peb: &usize| vid(peb)[8..12] == [0; 4] && vid(peb)[5] == 2;

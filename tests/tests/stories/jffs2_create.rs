@@ -1,5 +1,5 @@
-//! JFFS2 images that are made here: byte by byte those of mkfs.jffs2 where they should be, and
-//! whole in the eyes of mtd-utils where they are not.
+//! JFFS2 images made here: identical to those of mkfs.jffs2 where they should be, and valid
+//! according to mtd-utils where they are not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,13 +21,13 @@ use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 struct Walk<'b, S> {
     builder: &'b mut Builder<S>,
     links: BTreeMap<u64, u32>,
-    /// Times of last reads before anybody read.
+    /// Access times before anything was read.
     accessed: &'b BTreeMap<PathBuf, i64>,
-    /// mkfs.jffs2 writes the attributes of a directory that is not empty twice.
+    /// mkfs.jffs2 writes the attributes of a non-empty directory twice.
     twice: bool,
 }
 
-/// Times of last reads of a tree.
+/// Access times of a tree.
 fn access_times(path: &Path, times: &mut BTreeMap<PathBuf, i64>) {
     let metadata = fs::symlink_metadata(path).unwrap();
     times.insert(path.to_path_buf(), metadata.atime());
@@ -131,7 +131,7 @@ fn create(tree: &Path, image: &Path, options: Jffs2Options, accessed: &BTreeMap<
     builder.finish().unwrap();
 }
 
-/// mkfs.jffs2 without compression and with rtime, whose outcome is a matter of the format alone.
+/// mkfs.jffs2 without compression and with rtime, whose results depend only on the format.
 #[test]
 #[ignore = "differs in times of last reads so far"]
 fn the_bytes_of_mkfs_where_only_the_format_decides() {
@@ -171,9 +171,9 @@ fn the_bytes_of_mkfs_where_only_the_format_decides() {
         ),
     ];
     for (arguments, options) in cases {
-        // Reading the tree changes times of last reads.
+        // Reading the tree changes access times.
         let mut accessed = BTreeMap::new();
-        // Once more, for listing directories counts as reading.
+        // Again, since listing directories counts as reading.
         access_times(&tree, &mut accessed);
         access_times(&tree, &mut accessed);
         mkfs_jffs2(&tree, &theirs, arguments);
@@ -226,7 +226,7 @@ fn what_was_made_comes_out_as_it_went_in_and_mtd_utils_agree() {
     }
 }
 
-/// jffs2dump finds no checksum wrong, and sumtool takes every node into its own image.
+/// jffs2dump must find no wrong checksum, and sumtool must take every node into its own image.
 fn agrees(image: &Path, options: &Jffs2Options) {
     let order = if options.order == ByteOrder::Little { "-l" } else { "-b" };
     let dump = std::process::Command::new("jffs2dump")

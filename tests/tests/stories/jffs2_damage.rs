@@ -1,4 +1,4 @@
-//! JFFS2 logs as crashes, old kernels and failing chips leave them: what counts is shown, what is
+//! JFFS2 logs as left by crashes, old kernels and failing chips: what is valid is shown, what is
 //! damaged is named, nothing is made up.
 
 use crate::image_common::{Noise, extract, has_mtd_utils, run, snapshot, wrong};
@@ -7,7 +7,7 @@ use flysch_wire::jffs2::{ByteOrder, Compression, Dirent, Header, Inode, NodeType
 
 const FILE: u32 = 0o100_644;
 
-/// Nodes, one behind the other.
+/// Nodes, one after the other.
 #[derive(Default)]
 struct Log {
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Log {
         self.push(&node)
     }
 
-    /// What comes out, by name, with what failed and what a check finds.
+    /// The extracted files by name, with what failed and the findings of a check.
     fn shown(&self) -> (Vec<(String, String)>, Extraction, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let (image, out) = (folder.path().join("image"), folder.path().join("out"));
@@ -134,7 +134,7 @@ fn nodes_of_the_other_byte_order_do_not_count() {
     }
 }
 
-/// The power went while the last node was written: any number of its last bytes are missing.
+/// Power failed while the last node was written: any number of its last bytes are missing.
 #[test]
 fn a_torn_node_is_noticed_and_costs_nothing_else() {
     let order = ByteOrder::Little;
@@ -157,7 +157,7 @@ fn a_torn_node_is_noticed_and_costs_nothing_else() {
     }
 }
 
-/// A summary only saves time: without it, or with a wrong one, everything is as it is.
+/// A summary only saves time: without it, or with a wrong one, the result is the same.
 #[test]
 fn bad_summaries_cost_nothing() {
     if !has_mtd_utils() {
@@ -188,7 +188,7 @@ fn bad_summaries_cost_nothing() {
             if bytes[end - 4..end] != 0x0285_1885_u32.to_le_bytes() || start >= 16384 - 40 {
                 continue;
             }
-            // Somewhere in the summary, its entries or its trailer; never in what it is about.
+            // Somewhere in the summary, its entries or its trailer; never in what it describes.
             let len = 16384 - start;
             let place = if round % 3 == 0 { len - 8 } else { noise.next() as usize % len };
             bytes[end - len + place] ^= 1 << (noise.next() % 8);

@@ -1,4 +1,4 @@
-//! JFFS2 images that mtd-utils made: what comes out is what went in.
+//! JFFS2 images made by mtd-utils: what comes out is what went in.
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
@@ -9,7 +9,7 @@ use crate::image_common::{
     differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, open, run, snapshot, wrong,
 };
 
-/// Options of mkfs.jffs2, and those of sumtool if it is to run.
+/// Options of mkfs.jffs2, and of sumtool if it is to run.
 const KINDS: [(&[&str], Option<&[&str]>); 12] = [
     (&["-e", "64KiB", "-l"], None),
     (&["-e", "64KiB", "-b"], None),
@@ -55,7 +55,7 @@ fn every_kind_of_image_comes_out_as_it_went_in() {
     }
 }
 
-/// The comparison above is worth something: it sees each of these.
+/// Proves the comparison above: it detects each of these.
 #[test]
 fn a_planted_difference_is_seen() {
     use std::os::unix::fs::PermissionsExt;
@@ -96,7 +96,7 @@ fn a_planted_difference_is_seen() {
     });
 }
 
-/// What of an image is damaged is named, and nothing wrong comes out.
+/// Damage in an image is named, and nothing wrong is extracted.
 #[test]
 fn damage_costs_what_it_hits() {
     if !has_mtd_utils() {
@@ -130,8 +130,8 @@ fn damage_costs_what_it_hits() {
         let after = snapshot(&out);
         assert!(after.len() * 2 > before.len() || round % 4 == 1, "round {round}: most is there");
         for (path, seen) in &after {
-            // Names in a directory that is lost itself have no place; everything else is as it was,
-            // but for names and attributes whose own nodes are lost.
+            // Names in a directory that is itself lost have no place; everything else is unchanged,
+            // except names and attributes whose own nodes are lost.
             let name = path.to_str().map(str::to_string);
             let is_named = extraction
                 .failures
@@ -148,8 +148,8 @@ fn damage_costs_what_it_hits() {
     }
 }
 
-/// mkfs puts the time of a file into its entry, and numbers entries as Linux would go on in the
-/// directory that it filled last. What is made there later is told from them all the same.
+/// mkfs puts the time of a file into its entry, and numbers entries as if Linux continued in the
+/// directory that it filled last. Later files there are distinguished from them all the same.
 #[test]
 fn a_directory_of_mkfs_has_the_time_of_what_was_made_in_it_since() {
     if !has_mtd_utils() {

@@ -1,5 +1,4 @@
-//! JFFS2 that is written to: random changes against a model, and the power cut at every program
-//! and erase.
+//! Writing to JFFS2: random changes against a model, and power cuts at every program and erase.
 
 use flysch_random::SplitMix64;
 use std::ops::ControlFlow;
@@ -16,7 +15,7 @@ use flysch_wire::jffs2::ByteOrder;
 
 const NOR: Shape = Shape { erase_size: 16 << 10, blocks: 64, page: 1, oob: 0 };
 const NAND: Shape = Shape { erase_size: 32 << 10, blocks: 40, page: 2048, oob: 16 };
-/// As a dump without out-of-band bytes.
+/// As in a dump without out-of-band bytes.
 const BARE: Shape = Shape { erase_size: 16 << 10, blocks: 64, page: 512, oob: 0 };
 
 fn limits(file_size: u64, files: usize) -> Limits {
@@ -36,11 +35,11 @@ fn mount(chip: Chip, options: &WriteOptions) -> Jffs2Mut<Chip> {
     Jffs2Mut::mount(chip, options).expect("it can be mounted")
 }
 
-/// What the check says is wrong, a cut write aside.
+/// The findings of the check, except an interrupted write.
 fn findings(chip: &Chip, options: &WriteOptions) -> Vec<String> {
     let mut findings = vec![];
     check(chip, options.order, &mut |finding| {
-        // An erase that was cut leaves garbage, which is erased again some day.
+        // An interrupted erase leaves garbage, which is erased again eventually.
         if finding.severity > Severity::Note && !finding.problem.contains("neither erased nor") {
             findings.push(finding.to_string());
         }
@@ -49,7 +48,7 @@ fn findings(chip: &Chip, options: &WriteOptions) -> Vec<String> {
     findings
 }
 
-/// Random changes; opened anew now and then. Returns how much was collected and how often it was
+/// Random changes, with an occasional remount. Returns how much was collected and how often it was
 /// full.
 fn exercise(shape: Shape, seed: u64, steps: u64, limits: Limits) -> (u64, u64) {
     let options = options(seed);
@@ -101,7 +100,7 @@ fn a_full_flash_stays_in_order() {
     assert!(collected > 500 && full > 100, "{collected} blocks collected, {full} times full");
 }
 
-/// Removes the first name that can be.
+/// Removes the first name that can be removed.
 fn remove_any(fs: &mut Jffs2Mut<Chip>, now: Timestamp) -> Result<(), Error> {
     let mut open = vec![fs.statistics().root];
     let mut names = vec![];
@@ -120,14 +119,14 @@ fn remove_any(fs: &mut Jffs2Mut<Chip>, now: Timestamp) -> Result<(), Error> {
     fs.forget(*inode)
 }
 
-/// A number of rounds, times `FLYSCH_JFFS2_ROUNDS` for a longer run.
+/// A number of rounds, multiplied by `FLYSCH_JFFS2_ROUNDS` for a longer run.
 fn rounds(count: u64) -> u64 {
     let times = std::env::var("FLYSCH_JFFS2_ROUNDS").ok().and_then(|times| times.parse().ok());
     count * times.unwrap_or(1)
 }
 
-/// What is on a chip after the power was cut: mounted for reading and for writing it shows the
-/// same, the check finds nothing wrong, and both lie between what was before and behind the step.
+/// The state of a chip after a power cut: mounted for reading and for writing it shows the same,
+/// the check finds nothing wrong, and both are between the states before and after the step.
 fn recovered(chip: Chip, before: &Snapshot, after: &Snapshot, options: &WriteOptions, text: &str) {
     let found = {
         let reader =
@@ -136,12 +135,12 @@ fn recovered(chip: Chip, before: &Snapshot, after: &Snapshot, options: &WriteOpt
     };
     assert_eq!(between(before, after, &found), [""; 0], "{text}, read-only");
     let mut wrong = findings(&chip, options);
-    // A directory on its way to another name; mounting for writing mends it.
+    // A directory in the middle of a rename; mounting for writing repairs it.
     wrong.retain(|finding| !finding.contains("a directory has more than one name"));
     assert_eq!(wrong, [""; 0], "{text}");
     let mut fs = mount(chip, options);
     assert_eq!(between(before, after, &snapshot(&fs)), [""; 0], "{text}, opened");
-    // It goes on.
+    // It can still be used.
     let root = fs.statistics().root;
     let now = Timestamp { seconds: 2_000_000_000, nanoseconds: 0 };
     let changes = Changes { permissions: Some(0o777), ..Default::default() };
@@ -161,8 +160,8 @@ fn recovered(chip: Chip, before: &Snapshot, after: &Snapshot, options: &WriteOpt
     assert_eq!(snapshot(&fs), shown, "{text}, opened again");
 }
 
-/// Makes random steps, each synced, and tries every step again with the power cut at each of its
-/// programs and erases. Returns how many cuts that were.
+/// Makes random steps, each synced, and repeats every step with power cut at each of its programs
+/// and erases. Returns the number of cuts.
 fn cut_everywhere(shape: Shape, seed: u64, warm_up: u64, steps: u64, limits: Limits) -> u64 {
     let options = options(seed);
     let mut fs = mount(Chip::new(shape), &options);
@@ -207,7 +206,7 @@ const SMALL_NAND: Shape = Shape { erase_size: 16 << 10, blocks: 16, page: 1024, 
 fn the_power_cut_anywhere_costs_the_last_change_at_most() {
     let mut cuts = 0;
     for (shape, seed) in [(SMALL_NOR, 20), (SMALL_NAND, 21), (SMALL_NOR, 23), (SMALL_NAND, 22)] {
-        // A fresh one, and one that is nearly full.
+        // A fresh one, and a nearly full one.
         cuts += cut_everywhere(shape, seed, 0, rounds(25), limits(16 << 10, 10));
         cuts += cut_everywhere(shape, seed, 400, rounds(20), limits(24 << 10, 20));
     }
@@ -215,13 +214,13 @@ fn the_power_cut_anywhere_costs_the_last_change_at_most() {
     assert!(cuts > 500);
 }
 
-/// A chain of cuts, one at each mount, each at a random moment of random work on a flash that is
-/// nearly full: files that were synced and left alone stay, the check is content, and in the end
-/// there is room again for whoever removes something.
+/// A chain of cuts, one at each mount, each at a random moment of random work on a nearly full
+/// flash: files that were synced and left alone stay, the check finds nothing wrong, and in the end
+/// there is room again after removing something.
 #[test]
 fn cuts_in_a_row_do_not_wear_the_flash_down() {
-    // The seeds that were once found wrong: no room for a removal, nodes behind a last page that
-    // were not read, what was torn and taken for damage; and some others.
+    // The seeds that once went wrong: no room for a removal, nodes after a last page that were not
+    // read, torn data taken for damage; and some others.
     chains_of_cuts(SMALL_NOR, &[9, 12, 30, 33, 50, 54]);
     chains_of_cuts(SMALL_NAND, &[6, 12, 31, 32, 70, 89]);
     chains_of_cuts(NOR, &[32]);
@@ -302,7 +301,7 @@ fn chains_of_cuts(shape: Shape, seeds: &[u64]) {
     }
 }
 
-/// Removes the first file that is not to be kept.
+/// Removes the first file that need not be kept.
 fn remove_other(
     fs: &mut Jffs2Mut<Chip>,
     kept: &[(Vec<u8>, Vec<u8>)],
@@ -391,7 +390,7 @@ fn damaged_images_are_worked_on_without_harm() {
     }
 }
 
-/// Reads, writes and removes here and there; errors are expected.
+/// Reads, writes and removes various files; errors are expected.
 fn work_on_damage(fs: &mut Jffs2Mut<Chip>, noise: &mut SplitMix64) {
     let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
     let mut open = vec![fs.statistics().root];

@@ -1,4 +1,4 @@
-//! What a user of the crates sees: the examples of `examples/library`, as they are.
+//! What users of the crates see: the examples of `examples/library`, unchanged.
 
 use std::path::Path;
 
@@ -52,8 +52,8 @@ fn the_front_pages_of_the_flash_crates_run() {
     assert_eq!(first_file::first_file(volume, text).unwrap(), text);
 }
 
-/// Makes a UBI image with mtd-utils: one volume `data`, in it `content` as `/etc/blob`, and what
-/// else is in `folder/tree`.
+/// Makes a UBI image with mtd-utils: one volume `data`, containing `content` as `/etc/blob`, and
+/// everything in `folder/tree`.
 pub(crate) fn ubi_image(folder: &Path, content: &[u8]) -> std::path::PathBuf {
     let text = |name: &str| folder.join(name).display().to_string();
     std::fs::create_dir_all(folder.join("tree/etc")).unwrap();

@@ -1,5 +1,5 @@
-//! The NVMe driver on the NVMe model, on a machine whose memory is not coherent: memory it lends,
-//! deviations it knows, recovery with commands in flight.
+//! The NVMe driver on the NVMe model, on a machine whose memory is not coherent: memory that it
+//! lends, deviations that it knows, recovery with commands in flight.
 
 use flysch_api::command::{
     Command, Direction, Ended, NotStarted, Nvme as Language, Ordering, Port as _, Token,
@@ -18,10 +18,10 @@ use flysch_wire::nvme::{AdminOpcode, Status};
 
 type Model = Apart<Inline<Nvme>>;
 
-/// Bytes that are synchronised at once.
+/// Unit of synchronisation, bytes.
 const LINE: u32 = 64;
 const MIB: u32 = 1 << 20;
-/// Data memory lies behind the driver's.
+/// Data memory follows the driver's.
 const DRIVER: usize = 20 << 20;
 const ADDRESS: u64 = 0x1_0000_0000;
 
@@ -59,14 +59,14 @@ fn transfer(machine: &Model, write: bool, block: u64, token: u32) -> Command<Lan
     }
 }
 
-/// Carries out commands together; how each ended, by its token.
+/// Carries out commands together; returns how each ended, by token.
 fn carry_out(
     machine: &Model,
     port: &mut Port<Model>,
     commands: Vec<Command<Language>>,
 ) -> Vec<Ended> {
     let count = commands.len();
-    // While a recovery runs there is no room.
+    // During a recovery there is no room.
     while port.host_mut().expect("the host").state() == State::Recovering {
         assert_eq!(port.poll(machine.now()), None);
         machine.wait(port.poll_at());
@@ -103,7 +103,7 @@ fn time_of_reads(machine: &Model, host: Host<Model>) -> u64 {
 
 #[test]
 fn a_drive_without_memory_is_lent_some() {
-    // The PM991a asks for 64 MiB and can do with 8.
+    // The PM991a asks for 64 MiB and can work with 8.
     for (offered, lent) in [(0, 0), (4 * MIB, 0), (8 * MIB, 8 * MIB), (16 * MIB + 5, 16 * MIB)] {
         let machine = machine();
         let mut host = host(&machine, Options { host_memory: offered, ..Options::default() });
@@ -116,7 +116,7 @@ fn a_drive_without_memory_is_lent_some() {
             reply.map(|reply| reply.status.result & 1)
         };
         assert_eq!(feature(&mut host), Ok((lent > 0).into()));
-        // A reset takes it away, and bring-up lends it again.
+        // A reset takes it back, and bring-up lends it again.
         host.run(&machine, Operation::Reset).expect("a reset");
         assert_eq!(host.device().host_memory, lent);
         assert_eq!(feature(&mut host), Ok((lent > 0).into()));
@@ -134,7 +134,7 @@ fn a_drive_without_memory_is_lent_some() {
     assert!(without > with + 8 * 40_000, "{without} ns without, {with} ns with");
 }
 
-/// Not "no room now", which would be asked again for ever.
+/// Not "no room now", which would be retried forever.
 #[test]
 fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
     let machine = machine();
@@ -186,7 +186,7 @@ fn controllers_without_lists_are_asked_for_each_namespace() {
 }
 
 /// Doorbells in memory or not, submission queues in the controller's memory or not: data comes
-/// back, over the end of the rings and over resets.
+/// back, across the end of the rings and across resets.
 #[test]
 fn queues_and_doorbells_lie_where_the_controller_has_them() {
     for (shadow_doorbells, controller_memory) in
@@ -232,8 +232,8 @@ fn structures_of_features_are_read_and_set() {
     let read = |host: &mut Host<Model>, id| {
         host.feature_data(&machine, id, Select::Current).expect("it has it").data
     };
-    // From the states with I/O to state 3 after 100 ms, from there to 4 after as long: neither
-    // takes more than 15 ms.
+    // From the states with I/O to state 3 after 100 ms, from there to 4 after the same time:
+    // neither takes more than 15 ms.
     let table = read(&mut host, FeatureId::Apst);
     let entry = |state: usize| {
         let bytes = table[state * 8..][..8].try_into().expect("eight bytes");
@@ -250,15 +250,15 @@ fn structures_of_features_are_read_and_set() {
     assert_eq!(read(&mut host, FeatureId::HostBehavior)[0], 1, "ACRE");
     let supported = host.feature(&machine, FeatureId::Apst, Select::Supported);
     assert_eq!(supported.map(|bits| bits & 4), Ok(4), "changeable");
-    // A reset forgets it, and bring-up says it again.
+    // A reset forgets it, and bring-up sets it again.
     host.run(&machine, Operation::Reset).expect("a reset");
     assert_eq!(read(&mut host, FeatureId::Apst), table);
     let without = self::host(&machine, Options::default());
     assert!(!without.device().saves_power);
 }
 
-/// Each fault alone, in the middle of 24 commands at once: all end, once each, those that say so
-/// well, and afterwards data goes both ways.
+/// Each fault alone, in the middle of 24 concurrent commands: all end exactly once, those reported
+/// good really are, and afterwards data goes both ways.
 #[test]
 fn every_fault_ends_every_command_once() {
     let recoverable = Kind::NVME.into_iter().filter(|kind| *kind != Kind::Unplugged);

@@ -1,4 +1,4 @@
-//! A chip with two bits per cell, its pages in pairs, by the lower page of each pair.
+//! A chip with two bits per cell and paired pages, used by the lower page of each pair.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn profile(blocks: u32) -> Profile {
     Profile::named("H27UCG8T2ETR").unwrap().with_blocks(blocks).with_pages_per_block(32)
 }
 
-/// Refused as it is, and as good as any chip with the lower page of each pair alone.
+/// Refused as it is, and as good as any other chip if only the lower page of each pair is used.
 #[test]
 fn paired_pages_are_written_by_their_lower_halves() {
     let profile = profile(40);
@@ -59,7 +59,7 @@ fn paired_pages_are_written_by_their_lower_halves() {
     assert_eq!(compare(&fs, exercise.model()), []);
 }
 
-/// A chip that corrects errors itself, with an empty UBIFS in its lower pages.
+/// A chip with its own error correction, with an empty UBIFS in its lower pages.
 fn chip_with_ubifs() -> NandChip {
     let config = Config { corrects: true, factory_bad: 1, ..Config::default() };
     let mut chip = NandChip::new(profile(48), config);
@@ -110,14 +110,14 @@ fn ubifs_on_lower_pages_does_what_the_model_does() {
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What is written to a file in a round.
+/// The content written to a file in a round.
 fn content(round: usize, number: usize) -> Vec<u8> {
     let byte = |at: usize| ((at * 2_654_435_761 + number * 77 + round) >> 13) as u8;
     (0..20_000 + round * 7919 % 30_000).map(byte).collect()
 }
 
-/// Overwrites files, every second round synced; `files` is what they may hold, `synced` what they
-/// hold at least.
+/// Overwrites files, with a sync every second round; `files` is what they may contain, `synced`
+/// what they contain at least.
 fn overwrite(chip: &mut NandChip, (files, synced): (&mut Files, &mut Files)) -> Result<(), String> {
     let mut device = attach(chip)?;
     let volume = device.volume_mut(0).map_err(|error| error.to_string())?;
@@ -157,7 +157,7 @@ fn overwrite(chip: &mut NandChip, (files, synced): (&mut Files, &mut Files)) -> 
     device.close().map_err(|error| error.to_string())
 }
 
-/// What a cut took: every block of a file is as it was synced or newer.
+/// The losses in a cut: every block of a file must be as synced, or newer.
 fn losses(fs: &impl FileSystem, (files, synced): (&Files, &Files)) -> Vec<String> {
     let root = fs.statistics().root;
     let mut lost = Vec::new();

@@ -1,10 +1,10 @@
-//! Other people's file system exercisers on mounts that can be changed.
+//! File system exercisers of other projects on writable mounts.
 //!
 //! fsx (Apple, FreeBSD: one file, every way of changing it), fsstress (SGI, LTP: many processes,
-//! every call) and integck (mtd-utils: whatever was written is there after a remount) are not in
-//! Debian, so this runs where `FLYSCH_POSIX_TOOLS` names a folder with these programs;
-//! `FLYSCH_POSIX_OPERATIONS` says how long (20 000 operations each by default). How to build them:
-//! docs/image-mount.md.
+//! every call) and integck (mtd-utils: everything written is there after a remount) are not in
+//! Debian, so this runs if `FLYSCH_POSIX_TOOLS` names a folder with these programs;
+//! `FLYSCH_POSIX_OPERATIONS` sets the length (20 000 operations each by default). How to build
+//! them: docs/image-mount.md.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}\n{}", end(&text), end(&errors));
 }
 
-/// Mounts `fs`, lets both exercisers at it, and unmounts.
+/// Mounts `fs`, runs both exercisers on it, and unmounts.
 fn exercise(fs: &Shared) {
     let (Some(fsx), Some(fsstress)) = (tool("fsx"), tool("fsstress")) else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -91,8 +91,8 @@ fn jffs2_stands_the_exercisers() {
     }
 }
 
-/// integck remounts by mount(2), which cannot start a FUSE file system: preloaded, this runs
-/// `$REMOUNT` instead. A remount of what is mounted changes nothing.
+/// integck remounts with mount(2), which cannot start a FUSE file system: when preloaded, this runs
+/// `$REMOUNT` instead. A remount of a mounted file system changes nothing.
 const SHIM: &str = r#"
 #include <errno.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ int mount(const char *source, const char *at, const char *type, unsigned long fl
 }
 "#;
 
-/// Waits for the last mount's end, then mounts again.
+/// Waits until the last mount ends, then mounts again.
 const REMOUNT: &str = r#"#!/bin/sh
 unset LD_PRELOAD
 cd "$FOLDER" || exit 1
@@ -123,10 +123,10 @@ done
 exit 1
 "#;
 
-/// Lets integck write, remount and compare on what `mount` names, so often that it does about the
-/// operations wanted.
+/// Lets integck write, remount and compare on the mount of `mount`, repeated for about the wanted
+/// number of operations.
 fn check_integrity(mount: &str, image: Option<usize>) {
-    /// Calls that write in one repetition, about.
+    /// Approximate number of writing calls in one repetition.
     const CHANGES: u64 = 6000;
     let Some(integck) = tool("integck") else { return };
     let folder = tempfile::tempdir().unwrap();

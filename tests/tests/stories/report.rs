@@ -1,6 +1,6 @@
-//! The HTML report in a real browser: the charts are there, in light and in dark.
+//! The HTML report in a real browser: the charts are there, in light and in dark mode.
 //!
-//! Headless Chromium lays the page out; a script added for the test writes down what it sees.
+//! Headless Chromium does the layout; a script added for the test records what it sees.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use flysch_tests::command::run_in;
 use serde_json::Value;
 
-/// Writes the places of all charts, of what is drawn in them and of their texts into the document.
+/// Writes the positions of all charts, of their drawings and of their texts into the document.
 const PROBE: &str = r#"<script>
 function box(e) {
   const b = e.getBoundingClientRect();
@@ -39,7 +39,7 @@ addEventListener("load", () => {
 });
 </script></body>"#;
 
-/// The browser, if there is one; without, a line says what was skipped.
+/// The browser, if there is one; otherwise a line says what was skipped.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|f| f.join("chromium")).find(|f| f.is_file());

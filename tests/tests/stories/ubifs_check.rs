@@ -1,4 +1,4 @@
-//! The check finds what is wrong, and nothing in what is right.
+//! The check finds everything that is wrong, and nothing in what is right.
 //!
 //! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
 //! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files.
@@ -14,7 +14,7 @@ use flysch_tests::ubifs::{
 use flysch_ubi::{AttachOptions, Ubi, find_images};
 use flysch_ubifs::{OpenOptions, Ubifs};
 
-/// What each prepared image must be told to have: part of the structure's name.
+/// The finding expected for each prepared image: part of the structure's name.
 const EXPECTED: [(&str, &str); 52] = [
     ("sb_fanout", "superblock field fanout"),
     ("sb_fmt_version", "superblock field fmt_version"),
@@ -78,7 +78,7 @@ fn is_damage(finding: &Finding) -> bool {
     finding.severity != Severity::Note
 }
 
-/// Attaches, opens, checks; what was found, and the paths that are still there.
+/// Attaches, opens, checks; returns the findings, and the paths that still exist.
 fn check(image: Vec<u8>, format: &Format) -> (Vec<Finding>, Vec<String>) {
     let flash = flash(image, format);
     let ubi = Ubi::attach(&flash, find_images(&flash, None)[0], &AttachOptions::default()).unwrap();
@@ -131,7 +131,7 @@ fn every_damaged_image_is_found_wrong_by_its_structure() {
     }
 }
 
-/// What the command prints and says in JSON names the same, with a place that a person can find.
+/// The command's text and its JSON name the same findings, with a place that a person can find.
 #[test]
 fn the_command_names_structure_and_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn the_command_names_structure_and_place() {
         });
         let same = same.unwrap_or_else(|| panic!("{name}: {findings:#?}"));
         assert_eq!(same["volume"], "vol_a");
-        // Block and offset, or the file it hits.
+        // Block and offset, or the affected file.
         let is_placed = same["peb"].is_u64() && same["leb"].is_u64() && same["offset"].is_u64();
         let is_file = same["inode"].is_u64();
         assert!(is_placed || is_file, "{name}: {same}");

@@ -1,4 +1,4 @@
-//! UBIFS keeps what the file system contract promises.
+//! UBIFS fulfils the file system contract.
 
 use flysch_tests::ubifs::{FORMATS, Format, flash, make_tree, mkfs, tools_missing, ubinize};
 use flysch_ubi::{AttachOptions, Ubi, find_images};

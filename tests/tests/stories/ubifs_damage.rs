@@ -1,4 +1,4 @@
-//! Damaged images: every intact file comes out, every damaged one is named, nothing is made up.
+//! Damaged images: every intact file is extracted, every damaged one is named, nothing is made up.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ struct Sample {
     format: Format,
 }
 
-/// What came out of a damaged image.
+/// The result of a damaged image.
 struct Outcome {
     /// Paths that are missing, or whose content or attributes cannot be read.
     hurt: BTreeSet<Vec<u8>>,
-    /// Contents of files that have no path any more.
+    /// Contents of files that no longer have a path.
     saved: BTreeSet<Vec<u8>>,
     findings: Vec<String>,
-    /// Findings of lost data.
+    /// Number of findings of lost data.
     lost: usize,
 }
 
@@ -46,7 +46,7 @@ impl Sample {
         self.image.len() / self.format.peb_size as usize
     }
 
-    /// Reads `image` and holds it against the tree: what is there must be right.
+    /// Reads `image` and compares it with the tree: everything present must be right.
     fn outcome(&self, image: Vec<u8>, what: &str) -> Outcome {
         let flash = flash(image, &self.format);
         let images = find_images(&flash, Some(self.format.peb_size));
@@ -97,8 +97,8 @@ fn one_erased_block_costs_what_lay_in_it() {
         image[sample.peb(peb)].fill(0xff);
         let outcome = sample.outcome(image, &format!("PEB {peb} erased"));
         unhurt += usize::from(outcome.hurt.is_empty());
-        // Files whose names alone are lost can be saved; the others are those in the block, which
-        // holds at most 31 whole blocks of content or a few small files more.
+        // Files that lost only their names can be saved; the others are those in the block, which
+        // contains at most 31 whole blocks of content or a few more small files.
         let is_saved = |path: &&Vec<u8>| {
             let file = &sample.expected[*path];
             let content = file.content.as_ref().unwrap();

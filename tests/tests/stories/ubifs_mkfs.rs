@@ -9,7 +9,7 @@ use flysch_tests::ubifs::{
 use flysch_ubi::{AttachOptions, Ubi, find_images};
 use flysch_ubifs::{FlatImage, OpenOptions, Ubifs};
 
-/// What an UBI image shows of its first volume.
+/// What a UBI image shows of its first volume.
 fn through_ubi(image: Vec<u8>, format: &Format, options: &OpenOptions) -> (Tree, Vec<String>) {
     let flash = flash(image, format);
     let found = find_images(&flash, None)[0];
@@ -140,7 +140,7 @@ fn many_files_come_back() {
             fs::write(path.join(format!("f{file}")), format!("{directory} {file}")).unwrap();
         }
     }
-    // A maximum far above the size makes the big model of the LEB properties tree.
+    // A maximum far above the size leads to the big model of the LEB properties tree.
     let format = Format { lebs: 20_000, ..FORMATS[1] };
     let image = mkfs(tree.path(), &format, "lzo", &[]);
     assert_equal(&host_tree(tree.path()), through_file(image, &format), "many files");

@@ -1,4 +1,4 @@
-//! Signed and encrypted images of mkfs.ubifs: with their keys, and as far as can be without.
+//! Signed and encrypted images of mkfs.ubifs: with their keys, and as far as possible without.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn certify(folder: &Path, name: &str) -> bool {
     made.is_some()
 }
 
-/// What openssl writes to standard output; `None` if it fails.
+/// The standard output of openssl; `None` if it fails.
 fn openssl(folder: &Path, words: &str) -> Option<Vec<u8>> {
     let mut openssl = Command::new("openssl");
     let output = openssl.args(words.split_whitespace()).current_dir(folder).output().ok()?;
@@ -88,7 +88,7 @@ fn an_image_that_mkfs_signed_is_verified_by_its_certificate() {
         let (key, certificate) = (key.to_str().unwrap(), certificate.to_str().unwrap());
         let more = ["--hash-algo", algorithm, "--auth-key", key, "--auth-cert", certificate];
         let image = mkfs(tree.path(), &FORMATS[1], "lzo", &more);
-        // With the key of a device, which has put no HMAC into it yet, or without.
+        // With the key of a device, which has not put an HMAC into it yet, or without.
         for key in [None, Some(AuthKey::new(b"any", None))] {
             let signed = open_with(image.clone(), trusting(folder, "maker.crt", key));
             let verified = signed.verified().unwrap();
@@ -98,7 +98,7 @@ fn an_image_that_mkfs_signed_is_verified_by_its_certificate() {
             let found = image_tree(&signed, &mut Vec::new());
             assert_eq!(differences(&host_tree(tree.path()), &found), Vec::<String>::new());
         }
-        // A key says nothing about a signature.
+        // A key has no bearing on a signature.
         let keys = Keys { auth: Some(AuthKey::new(b"any", None)), ..Keys::default() };
         let none = AuthError::Signature(SignatureError::NoCertificate);
         assert_eq!(refusal(&image, keys), none);
@@ -111,18 +111,18 @@ fn an_image_that_mkfs_signed_is_verified_by_its_certificate() {
     }
 }
 
-/// Neither another superblock nor another message passes, and none of it is a panic.
+/// Neither another superblock nor another message is accepted, and none of them causes a panic.
 fn nothing_else_is_taken(image: &[u8], keys: &Keys) {
     let (superblock, message) = (&image[..SUPERBLOCK_NODE_SIZE], message(image));
     let trust = keys.trust.as_deref().unwrap();
     assert_eq!(trust.verify(superblock, message), Ok(()));
-    // The identifier, with its CRC made good.
+    // The identifier, with its CRC corrected.
     let mut forged = image.to_vec();
     forged[108] ^= 1;
     Header::parse(&forged).unwrap().emit(&mut forged[..SUPERBLOCK_NODE_SIZE]);
     let wrong = SignatureError::Wrong;
     assert_eq!(refusal(&forged, keys.clone()), AuthError::Signature(wrong));
-    // No signature, as mkfs.ubifs leaves it where it signs nothing.
+    // No signature, as left by mkfs.ubifs if it signs nothing.
     let mut missing = image.to_vec();
     let node = &mut missing[SUPERBLOCK_NODE_SIZE..][..SIGNATURE_NODE_SIZE];
     Node::Signature(Signature { kind: 0, signature: &[] }).emit(9, Group::None, node);
@@ -134,7 +134,7 @@ fn nothing_else_is_taken(image: &[u8], keys: &Keys) {
         let mut changed = message.to_vec();
         changed[at] ^= 1;
         let found = trust.verify(superblock, &changed);
-        // What names the hashes beforehand and the version of the form does not matter.
+        // The fields that name the hashes in advance and the version of the form do not matter.
         assert!(found.is_err() || (15..58).contains(&at), "{at}: {found:?}");
         if (name..name + 4).contains(&at) {
             assert_eq!(found, Err(SignatureError::Signer), "{at}");
@@ -170,7 +170,8 @@ fn an_image_is_signed_as_openssl_and_mkfs_sign_it() {
     let sign = "cms -sign -binary -noattr -nocerts -md sha384 -signer maker.crt -inkey maker.pem \
                 -outform DER -in superblock";
     assert!(openssl(folder, sign).unwrap() == message(&image));
-    // The certificate alone reads it, the key is needed for a change, which makes it the key's.
+    // The certificate alone permits reading; the key is needed for a change, after which the key
+    // authenticates it.
     let checked = run("image check --auth-cert maker.crt image");
     assert_eq!((checked.status, &checked.stderr[..]), (0, ""), "{}", checked.stdout);
     let shown = run("image info --auth-cert maker.crt image").stdout;
@@ -246,7 +247,7 @@ fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     let more = ["--key", key.to_str().unwrap(), "--cipher", "AES-256-XTS", "--padding", "16"];
     let image = mkfs(&tree, &FORMATS[1], "lzo", &more);
     fs::write(folder.join("image"), &image).unwrap();
-    // Without the key there are files, under no name that anybody gave them.
+    // Without the key there are files, but not under their real names.
     let listed = run("image ls image");
     assert_eq!(listed.status, 0, "{}", listed.stderr);
     assert!(!listed.stdout.contains("plans"), "{}", listed.stdout);
@@ -256,7 +257,7 @@ fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     assert_eq!(run("image cat --key key image /plans").stdout, "of great import");
     let checked = run("image check --key key image");
     assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
-    // What is put there is encrypted as well.
+    // What is put there is encrypted, too.
     fs::write(folder.join("more"), b"a line in the clear").unwrap();
     let edited = run("image edit --key key image put more /more");
     assert_eq!(edited.status, 0, "{}", edited.stderr);
@@ -268,7 +269,7 @@ fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     let extracted = run("image extract --key key image -o out");
     assert_eq!(extracted.status, 0, "{}", extracted.stderr);
     assert_eq!(fs::read(folder.join("out/plans")).unwrap(), b"of great import");
-    // A key of something else, none at all, and one that can be none.
+    // The key of something else, no key, and an invalid one.
     assert!(!run("image ls --key other image").stdout.contains("plans"));
     let missing = run("image ls --key nowhere image");
     assert_ne!(missing.status, 0);
@@ -277,7 +278,7 @@ fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     let short = run("image ls --key short image");
     assert_ne!(short.status, 0);
     assert!(short.stderr.contains("short") && short.stderr.contains("16"), "{}", short.stderr);
-    // An image that nobody signed is not taken for one that was.
+    // An unsigned image is not taken for a signed one.
     let signed = run("image ls --auth-key key image");
     assert_ne!(signed.status, 0);
     assert!(signed.stderr.contains("authenticated"), "{}", signed.stderr);
@@ -316,7 +317,7 @@ fn an_encrypted_image_shows_its_structure_and_refuses_its_content() {
     assert_eq!(sizes(&found), sizes(&expected));
     for file in found.values() {
         match file.kind {
-            // mkfs.ubifs leaves files with several names as they are.
+            // mkfs.ubifs leaves files with several names unencrypted.
             FileKind::Regular if file.links.0 > 1 => {
                 assert!(file.content == expected[&b"text"[..]].content);
             }

@@ -1,5 +1,5 @@
-//! WriteBooster's later features on the UFS model: a buffer that is resized, and what a flush
-//! leaves in it.
+//! WriteBooster's later features on the UFS model: resizing the buffer, and what a flush leaves in
+//! it.
 
 use flysch_api::command::{Command, Ended, Scsi};
 use flysch_api::machine::Clock;
@@ -15,13 +15,13 @@ use flysch_wire::ufs::query::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Bytes of one command, and its blocks.
+/// Number of bytes of one command, and of its blocks.
 const PIECE: u32 = 256 << 10;
 const BLOCKS: u32 = 64;
 const RESIZE_HINT: u16 = 1 << 8;
 const PINNED_FULL: u16 = 1 << 10;
 
-/// 16 allocation units of 4 MiB: a resize is two, the least is four.
+/// 16 allocation units of 4 MiB: a resize is two, the minimum is four.
 fn config() -> Config {
     Config { write_booster: 64 * MIB, ..Config::default() }
 }
@@ -38,7 +38,7 @@ impl Stack {
         let options =
             Options { write_booster: Some(true), exception_events: events, ..Options::default() };
         let mut port = host(&machine, options).into_ports().remove(0);
-        // The unit attention of the start.
+        // The unit attention after start-up.
         done(&mut port, &machine, read(0, buffer(&machine, 0, 4096)));
         Self { machine, port, next: 0 }
     }
@@ -52,7 +52,7 @@ impl Stack {
         self.host().run(&machine, operation)
     }
 
-    /// Writes so much further on; gives the first block.
+    /// Writes the next `bytes` bytes; returns the first block.
     fn write(&mut self, bytes: u64, group: u8) -> u32 {
         let first = self.next;
         let data = buffer(&self.machine, 0, PIECE);
@@ -105,7 +105,7 @@ fn the_write_booster_buffer_shrinks_and_grows() {
     assert_eq!(stack.size(), 16);
     let state = stack.resize(WriteBoosterResize::Decrease);
     assert_eq!((state.status, state.size_units), (Status::Completed, 14));
-    // An end is told once.
+    // An end is reported once.
     let Ok(Output::Resize(state)) = stack.run(Operation::ResizeState(0)) else { panic!("a state") };
     assert_eq!((state.status, state.hint), (Status::Idle, WriteBoosterResize::Keep));
     for size in [12, 10, 8, 6, 4] {
@@ -113,7 +113,7 @@ fn the_write_booster_buffer_shrinks_and_grows() {
     }
     let state = stack.resize(WriteBoosterResize::Decrease);
     assert_eq!((state.status, state.size_units), (Status::GeneralFailure, 4), "no smaller");
-    // It takes only what it has room for, and says that it is too small.
+    // It accepts only what it has room for, and reports that it is too small.
     stack.write(20 * MIB, 0);
     assert_eq!(stack.available(), 0);
     let Ok(Output::Resize(state)) = stack.run(Operation::ResizeState(0)) else { panic!("a state") };
@@ -129,7 +129,7 @@ fn the_write_booster_buffer_shrinks_and_grows() {
     }
     let state = stack.resize(WriteBoosterResize::Increase);
     assert_eq!((state.status, state.size_units), (Status::GeneralFailure, 16), "as configured");
-    // Data that is in it stays in it.
+    // Its contents stay in it.
     stack.write(48 * MIB, 0);
     let state = stack.resize(WriteBoosterResize::Decrease);
     assert_eq!((state.status, state.size_units), (Status::GeneralFailure, 16));
@@ -193,7 +193,7 @@ fn what_cannot_be_resized_is_refused_before_the_device_sees_it() {
             let refused = stack.run(operation.clone());
             assert!(matches!(refused, Err(Error::Unsupported(_))), "{operation:?}: {refused:?}");
         }
-        // Asked all the same, the device knows no such attribute and no such flag.
+        // If requested all the same, the device has no such attribute and no such flag.
         let unknown = Err(Error::Failed(Cause::Query(QueryResult::InvalidIdn)));
         let write = Query::write_attribute(AttributeId::WriteBoosterBufferResizeEn, 1);
         assert_eq!(stack.run(Operation::Query(write)), unknown);
@@ -211,12 +211,12 @@ fn a_partial_flush_leaves_what_came_last() {
     stack.write(48 * MIB, 0);
     stack.flush();
     assert_eq!(stack.available(), 70, "16 of 64 MiB stayed");
-    // More than there is, is refused and changes nothing.
+    // More than exists is refused and changes nothing.
     let too_much = Operation::SetPartialFlush(PartialFlush::Fifo { units: 17 });
     let refused = Err(Error::Failed(Cause::Query(QueryResult::InvalidValue)));
     assert_eq!(stack.run(too_much), refused);
     assert_eq!(stack.partial(), state);
-    // What is kept is always less than the buffer.
+    // The amount kept is always less than the buffer.
     stack.run(Operation::SetPartialFlush(PartialFlush::Fifo { units: 16 })).expect("set");
     assert_eq!((stack.partial().fifo_max, stack.partial().fifo), (16, 15));
     stack.run(Operation::SetPartialFlush(PartialFlush::None)).expect("set");
@@ -238,12 +238,12 @@ fn a_partial_flush_leaves_what_is_pinned() {
     stack.flush();
     assert_eq!((stack.available(), stack.partial().pinned_available_percent), (100, 50));
     assert_eq!(stack.host().take_events(), 0);
-    // What finds no room among the pinned goes beside it, and the device says so.
+    // Pinned data that finds no room goes to the rest, and the device reports that.
     stack.write(16 * MIB, PINNED_GROUP);
     assert_eq!(stack.partial().pinned_available_percent, 0);
     assert_eq!(stack.available(), 80, "8 of 48 MiB");
     assert_eq!(stack.host().take_events(), PINNED_FULL);
-    // The settings outlive a reset; a smaller buffer gives up pinned room only when it must.
+    // The settings survive a reset; a smaller buffer gives up pinned room only if it must.
     stack.run(Operation::Reset).expect("up again");
     done(&mut stack.port, &machine, read(0, buffer(&machine, 0, 4096)));
     assert_eq!(stack.partial().pinned, 4);

@@ -1,5 +1,5 @@
-//! Bring-up of the UFS driver on controllers that lie, stall or fail: each failure names its step,
-//! what can be tried again is.
+//! Bring-up of the UFS driver on controllers that report false values, stall or fail: each failure
+//! names its step, and whatever can be retried is.
 
 use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{
@@ -8,14 +8,15 @@ use flysch_api::machine::{
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, machine, read, wait};
 use flysch_ufs::{
-    Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting, Error,
-    ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
+    Aggregation, Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting,
+    Error, ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
     QueueMode, QueueRegisters, ReferenceClock, STEPS, State, SuspendLevel,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
 use flysch_wire::ufs::registers::{
-    CAP, Cap, HCE, HCS, Hce, Hcs, PowerModeStatus, UCMDARG1, UCMDARG2, UICCMD, UTRLCLR, mcq,
+    CAP, Cap, HCE, HCS, Hce, Hcs, InterruptAggregation, PowerModeStatus, UCMDARG1, UCMDARG2,
+    UICCMD, UTRIACR, UTRLCLR, mcq,
 };
 use flysch_wire::ufs::uic::{HsSeries, UicArgument1, UicAttribute, UicOpcode};
 use std::cell::Cell;
@@ -23,7 +24,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What is wrong with the controller.
+/// The fault of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nothing,
@@ -35,17 +36,17 @@ enum Fault {
     LinkStartup(u32),
     /// Power mode changes above this gear are answered with an error.
     GearAbove(u32),
-    /// CAP says that the single doorbell is gone although there is no MCQ.
+    /// CAP reports that there is no single doorbell, although there is no MCQ.
     Lsdbs,
-    /// CAP says 32-bit addresses only.
+    /// CAP reports 32-bit addresses only.
     Narrow,
     /// UTRLCLR does nothing.
     NoClear,
     /// SQDAO, CQDAO and CQISAO read zero.
     NoOffsets,
-    /// Link start-up fails until the platform has pulsed RST_n once more than this often.
+    /// Link start-up fails until the platform has pulsed RST_n once more than this number.
     Deaf(u32),
-    /// A power mode change ends with UPMCRS = 0, which says nothing.
+    /// A power mode change ends with UPMCRS = 0, which has no meaning.
     SilentPowerMode,
     /// The link does not come up in rate series B.
     OnlySeriesA,
@@ -53,7 +54,7 @@ enum Fault {
     OnlyOneLane,
 }
 
-/// A board that counts what it is told.
+/// A board that records its notifications.
 #[derive(Clone, Debug, Default)]
 struct Board {
     told: Arc<Mutex<Vec<Told>>>,
@@ -63,16 +64,16 @@ struct Board {
     clock: Option<ReferenceClock>,
 }
 
-/// What a [`Board`] was told or asked to do.
+/// The notifications and requests of a [`Board`].
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Event(Event, Phase),
     Reset(bool),
     Clocks(Clocks),
     Device(u16),
-    /// Not the board, the device: a command of the host itself, its unit and its operation code.
+    /// Not the board but the device: a command of the host itself, its unit and its operation code.
     Command(u8, u8),
-    /// Not the board, the controller: HCE is cleared.
+    /// Not the board but the controller: HCE is cleared.
     Disabled,
 }
 
@@ -164,7 +165,7 @@ impl Tampered {
         Ok(host)
     }
 
-    /// A host that is up, on a board.
+    /// A running host, on a board.
     fn host_on_board(&self, options: Options) -> Result<Host<Self>, Error> {
         let memory = self.memory().carve(0, 1 << 20);
         let host = Host::new(self.clone(), memory, options)?;
@@ -173,7 +174,7 @@ impl Tampered {
         Ok(host)
     }
 
-    /// Reads an attribute of the link past the driver.
+    /// Reads an attribute of the link bypassing the driver.
     fn dme_get(&self, attribute: UicAttribute, peer: bool) -> u32 {
         let argument = UicArgument1::new().with_mib_attribute(attribute);
         self.model.write32(UCMDARG1, argument.into_bits());
@@ -192,7 +193,7 @@ impl Tampered {
         }
     }
 
-    /// Whether the UIC command about to be written shall fail.
+    /// Whether the UIC command about to be written should fail.
     fn spoils(&self, opcode: u32) -> bool {
         let argument = UicArgument1::from_bits(self.model.read32(UCMDARG1));
         match self.fault {
@@ -218,7 +219,7 @@ impl Registers for Tampered {
 
     fn sync_for_device(&self, range: DmaSlice) {
         self.model.sync_for_device(range);
-        // The driver's own commands are handed over with a page.
+        // The driver's own commands are passed with a page.
         let memory = self.memory();
         if let (4096, Ok(at)) = (range.len, memory.offset_of(range.address, 4096)) {
             let mut unit = [0; 32];
@@ -269,7 +270,7 @@ impl Registers for Tampered {
                 }
                 self.fails.set(self.spoils(value));
                 if self.fails.get() {
-                    // Something harmless in its place, so that it is answered.
+                    // A harmless command in its place, so that it is answered.
                     self.model.write32(UCMDARG1, 0x1568_0000);
                     return self.model.write32(UICCMD, UicOpcode::DmeGet.into_bits().into());
                 }
@@ -339,7 +340,8 @@ fn a_gear_that_does_not_come_up_is_stepped_down_from() {
     assert_eq!((host.link().high_speed, host.link().gear), (true, 2));
     let host = bring_up(Fault::GearAbove(0)).expect("low speed will do");
     assert!(!host.link().high_speed);
-    // Every gear with both rates and both numbers of lanes, and a word that the step was left out.
+    // Every gear with both rates and both numbers of lanes, and a message that the step was
+    // skipped.
     assert_eq!(host.errors().count(ErrorKind::LinkSpeed), 4 * 4);
     let last = host.errors().history().last().expect("a record");
     assert_eq!((last.kind, last.step), (ErrorKind::Skipped, Some("link gear and lanes")));
@@ -428,7 +430,7 @@ fn the_platform_is_told_of_everything_in_order() {
     let fast = Event::PowerMode(host.link());
     assert!(at(&Told::Clocks(Clocks::Fast)) < at(&Told::Event(fast, Phase::Before)));
     assert!(at(&Told::Event(fast, Phase::Before)) < at(&Told::Event(fast, Phase::After)));
-    // What it wanted to be set is set, at both ends.
+    // The settings it requires are in place, at both ends.
     assert_eq!(machine.dme_get(UicAttribute::PaTxhsg1synclength, false), 0x4A);
     assert_eq!(machine.dme_get(UicAttribute::PaTxhsg2synclength, true), 0x4A);
     host.hibernate(&machine, true).expect("asleep");
@@ -457,8 +459,8 @@ fn a_platform_that_refuses_fails_the_step_or_leaves_it_out() {
     assert!(!host.link().high_speed);
 }
 
-/// What a board is told while `act` is done to a host on it, without a word said twice in a row:
-/// a command that finds a unit attention is sent again.
+/// What a board is notified of while `act` is done to a host on it, without repetitions: a command
+/// that meets a unit attention is sent again.
 fn told_during(machine: &Tampered, act: impl FnOnce()) -> Vec<Told> {
     let before = machine.board.told().len();
     act();
@@ -486,7 +488,7 @@ fn the_platform_is_told_of_the_power_modes_of_the_device() {
         host.set_power(&machine, Active).expect_err("only a reset leads out");
     });
     assert_eq!(told, [event(Active, Phase::Before), START_STOP_UNIT], "it has not happened");
-    // A board that cannot do its part keeps the device from being told.
+    // If a board cannot do its part, the device is not told either.
     machine.board.refuses = Some((Event::DevicePower(Sleep), Phase::Before));
     let mut host = machine.host_on_board(Options::default()).expect("up");
     let told = told_during(&machine, || {
@@ -574,7 +576,7 @@ fn the_reset_line_brings_a_deaf_device_back() {
     let machine = Tampered::new(Config::default(), Fault::Deaf(1));
     let without = machine.host(Options::default());
     assert!(matches!(without, Err(Error::Step { step: "link start-up", .. })), "{without:?}");
-    // Tries of link start-up begin where the line is pulsed.
+    // Attempts of link start-up begin when the line is pulsed.
     let mut host = machine.host_on_board(Options::default()).expect("the second pulse helps");
     assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 2);
     host.run(&machine, Operation::Reset).expect("up again");
@@ -619,7 +621,7 @@ fn what_particular_devices_need_of_the_link_is_set_before_it_is_fast() {
     let (host, device, skipped) = with(&[]);
     assert_eq!((host, skipped), (device, None), "neither is above the other");
     assert_eq!(with(&[DeviceQuirk::PeerTactivateAboveHost]), (host, device + 1, None));
-    // The model agreed upon the longest time there is: more is refused, and bring-up goes on.
+    // The model negotiated the longest possible time: more is refused, and bring-up continues.
     assert_eq!(with(&[DeviceQuirk::LongerHibern8]), (host, device, Some("device quirks")));
 }
 
@@ -652,4 +654,17 @@ fn the_single_doorbell_takes_over_where_queues_do_not_come_up() {
     let config = Config { legacy_doorbell: false, ..Config::default() };
     let error = Tampered::new(config, Fault::NoOffsets).host(Options::default()).expect_err("MCQ");
     assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
+}
+
+#[test]
+fn the_single_doorbell_that_takes_over_aggregates_for_one_lane_only() {
+    let aggregation = Some(Aggregation { completions: 4, timeout_us: 400 });
+    for (lanes, aggregates) in [(1, true), (2, false)] {
+        let machine = Tampered::new(Config::default(), Fault::NoOffsets);
+        let wants = Options { lanes, aggregation, ..Options::default() };
+        let host = machine.host(wants).expect("SDQ");
+        assert!(!host.is_mcq());
+        let control = InterruptAggregation::from_bits(machine.read32(UTRIACR));
+        assert_eq!(control.iaen(), aggregates, "{lanes} lanes");
+    }
 }

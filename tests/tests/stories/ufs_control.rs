@@ -43,7 +43,7 @@ fn everything_the_device_has_can_be_read() {
             let index = if id == DescriptorId::String { 1 } else { 0 };
             match host.read_descriptor(&machine, id, index) {
                 Ok(bytes) => {
-                    // This one alone has no byte that says what it is.
+                    // Only this one has no byte that identifies it.
                     let is_typed = id != DescriptorId::Fbo;
                     assert!(!is_typed || bytes.as_slice()[1] == id.into_bits(), "{id}");
                     assert_eq!(usize::from(bytes.as_slice()[0]), bytes.as_slice().len());
@@ -151,7 +151,7 @@ fn the_device_sleeps_and_wakes() {
     }
 }
 
-/// Starts 16 reads; gives how they ended after `act` was done to the host.
+/// Starts 16 reads; returns how they ended after `act` was done to the host.
 fn in_flight(options: Options, act: impl FnOnce(&Model, &mut Host<Model>)) -> Vec<Ended> {
     let machine = machine(Config::default());
     let mut ports = ports(&machine, options);
@@ -350,7 +350,7 @@ fn a_command_wakes_a_link_that_hibernates() {
             }
             assert!(refused > 0);
             ports[last].ring(machine.now());
-            // A lane that has no command in flight is polled for the host it carries.
+            // A lane without commands in flight is polled for the host that it carries.
             let outcome = loop {
                 if let Some(outcome) = ports[last].poll(machine.now()) {
                     break outcome;
@@ -370,7 +370,7 @@ fn who_was_declined_is_polled_once_the_link_is_awake() {
             let machine = machine(Config::default());
             let mut ports = ports(&machine, Options { lanes, ..options.clone() });
             works(&machine, &mut ports[0]);
-            // Twice: what the first wake leaves behind must not keep the second from being asked.
+            // Twice: the state after the first wake must not prevent the second.
             for _ in 0..2 {
                 let host = ports[0].host_mut().expect("the host");
                 host.hibernate(&machine, true).expect("asleep");
@@ -382,7 +382,7 @@ fn who_was_declined_is_polled_once_the_link_is_awake() {
                     for port in &mut ports {
                         assert_eq!(port.poll(machine.now()), None);
                     }
-                    // No interrupt says that the link is awake.
+                    // No interrupt reports that the link is awake.
                     let at = ports.iter().filter_map(|port| port.poll_at()).min();
                     machine.wait(Some(at.expect("somebody wants to be polled")));
                 }
@@ -390,7 +390,7 @@ fn who_was_declined_is_polled_once_the_link_is_awake() {
                 assert_eq!(wait(&mut ports[last], &machine).ended, Ended::Good);
                 assert_eq!(ports[last].poll(machine.now()), None, "and it parks");
             }
-            // And afterwards nobody but who looks for calls of other lanes.
+            // And afterwards only lanes that check for requests of other lanes.
             for _ in 0..4 {
                 let at = machine.now().after_nanos(2_000_000);
                 while machine.now() < at {
@@ -557,7 +557,7 @@ fn a_host_apart_works_beside_its_lanes() {
         }
         let level = host.read_attribute(&machine, AttributeId::ActiveIccLevel);
         assert_eq!(level, Ok(0));
-        // A command that nobody answers ends by its deadline although no other port is polled.
+        // A command that is never answered ends at its deadline although no other port is polled.
         for port in &mut ports {
             while port.poll_at().is_some() {
                 machine.wait(port.poll_at());
@@ -624,7 +624,7 @@ fn a_host_in_a_thread_of_its_own_asks_while_lanes_run() {
         let memory = DmaRegion::zeroed(17 << 20, 0x1_0000_0000);
         let model = Ufs::new(Config::default(), memory.clone()).expect("a device");
         let machine = Threaded::start(model, memory, Identity::default(), 1000).expect("a thread");
-        // The model's time is real: a machine with much else to do must not make it look dead.
+        // The model's time is real: a busy machine must not make it look dead.
         let timeouts =
             Timeouts { nop_ms: 20_000, query_ms: 20_000, uic_ms: 20_000, ..Timeouts::default() };
         let options = Options { apart: true, lanes: 2, interrupts: false, timeouts, ..options };

@@ -1,5 +1,5 @@
-//! Inline encryption: what lies on the medium is what others make of the same key and numbers, and
-//! nothing passes in plain that was to be encrypted.
+//! Inline encryption: the medium contains what other implementations produce for the same key and
+//! numbers, and nothing that should be encrypted passes in plain text.
 
 use flysch_api::command::{Command, Ended, NotStarted, Port as _, Scsi};
 use flysch_api::crypto::{CryptoContext, DataUnit};
@@ -48,7 +48,7 @@ fn bytes(machine: &Model, slice: DmaSlice) -> Vec<u8> {
     bytes
 }
 
-/// One port of a host that is up.
+/// One port of a running host.
 fn port(host: Host<Model>) -> Port<Model> {
     host.into_ports().remove(0)
 }
@@ -63,7 +63,7 @@ fn the_medium_holds_what_ieee_1619_says() {
     // Vector, key, first number; of the 512 bytes at `at` the first and the last bytes.
     let vectors = [
         (KEY_256, 0xFF, 0, "1c3b3a102f770386e4836c99e370cf9b", "c4f36ffda9fcea70b9c6e693e148c151"),
-        // The number that follows, as OpenSSL has it.
+        // The number that follows, as computed by OpenSSL.
         (KEY_256, 0xFF, 1, "d2681225948d7b026a19c3d8ec02e686", "13e199108bd6b75193cdce85b67a53b0"),
         (
             KEY_256,
@@ -103,7 +103,7 @@ fn the_medium_holds_what_ieee_1619_says() {
 
 #[test]
 fn lists_are_encrypted_by_data_unit_wherever_they_lie() {
-    // Begin and end of data units 0, 1 and 9 as OpenSSL makes them; the numbers wrap.
+    // Start and end of data units 0, 1 and 9 as produced by OpenSSL; the numbers wrap.
     let expected = [
         (0, "e5c8f87e3c39e256561b1fbe906edcf8", "77220839b6670a0fd4d2082f1df3cd83"),
         (1, "457ac24a5ec4ddad4ec31e092019fccf", "df5e4ba3dbffc58a950d42056cb797fe"),
@@ -194,7 +194,7 @@ fn keys_outlive_a_reset_of_the_host_and_end_with_a_shutdown() {
         assert!(slots.iter().all(Option::is_none));
         let declined = port.start(read(9, back, crypto), machine.now()).expect_err("no key");
         assert_eq!(declined.why, NotStarted::BadData(BadData::Key));
-        // The same key again, and the data is there.
+        // The same key again, and the data is back.
         let key = key(KEY_256, 4096);
         operate(&machine, &mut port, Operation::ProgramKey { slot: 2, key });
         done(&mut port, &machine, read(9, back, context(2, 4096, 77)));

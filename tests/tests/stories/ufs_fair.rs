@@ -1,4 +1,4 @@
-//! What device, units and controller hold is shared: nobody starves and nothing is refused.
+//! The capacity of device, units and controller is shared: nobody starves and nothing is refused.
 
 use flysch_api::command::{Command, Ended};
 use flysch_api::command::{Declined, NotStarted, Port as _};
@@ -38,12 +38,12 @@ fn no_queue_starves_another() {
     assert!(ended.iter().all(|&count| (900..=1100).contains(&count)), "{ended:?}");
 }
 
-/// As many reads as the ports take, of `units` in turn; the most that were in flight at once.
+/// Submits as many reads as the ports accept, to `units` in turn; returns the maximum in flight.
 fn flood(machine: &Model, ports: &mut [Port<Model>], units: u8) -> u32 {
     let (mut in_flight, mut most, mut ended, mut turn) = (0, 0, 0, 0);
     while ended < 500 {
         for (lane, port) in ports.iter_mut().enumerate() {
-            // Every unit has its turn even where another one takes no more.
+            // Every unit has its turn even if another one accepts no more.
             for _ in 0..64 {
                 turn = (turn + 1) % units;
                 let unit = LogicalUnitNumber::from_ufs(turn).to_bits();
@@ -65,7 +65,7 @@ fn flood(machine: &Model, ports: &mut [Port<Model>], units: u8) -> u32 {
     most
 }
 
-/// Takes note of the unit attentions that power-on leaves.
+/// Handles the unit attentions after power-on.
 fn greet(machine: &Model, port: &mut Port<Model>, units: u8) {
     for unit in 0..units {
         let unit = LogicalUnitNumber::from_ufs(unit).to_bits();
@@ -87,8 +87,9 @@ fn the_device_gets_no_more_than_it_queues() {
     }
 }
 
-/// Commands that the controller has fetched and not answered: those in flight, less those that
-/// wait in the submission rings and those that have ended and wait in the completion rings.
+/// Number of commands that the controller has fetched and not answered: those in flight, minus
+/// those waiting in the submission rings and those that have ended and wait in the completion
+/// rings.
 fn active(machine: &Model, ports: &[Port<Model>], in_flight: u32) -> u32 {
     let bank = McqCap::from_bits(machine.read32(MCQCAP));
     let waiting = |head: u32, tail: u32, size: u32| {
@@ -147,7 +148,7 @@ fn a_unit_gets_no_more_than_it_queues() {
         let machine = machine(Config { units: units.into(), ..Config::default() });
         let mut ports = ports(&machine, Options { queue, ..Options::default() });
         greet(&machine, &mut ports[0], 2);
-        // The other unit takes all the slots that are left.
+        // The other unit takes all the remaining slots.
         assert_eq!(flood(&machine, &mut ports, 2), 32);
         assert_eq!(ports[0].limits().slots, 32);
     }

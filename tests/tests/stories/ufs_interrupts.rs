@@ -25,7 +25,7 @@ fn each_lane_waits_on_its_own_vector() {
                 port.ring(machine.now());
                 assert!(port.poll(machine.now()).is_none());
                 assert!(interrupts || port.arm(), "nothing has ended");
-                // Nobody else's clearing can be in its way: no look in between.
+                // Nobody else's clearing can interfere: there is no look in between.
                 let at = port.poll_at().expect("a command is in flight");
                 assert!(at.nanos_since(machine.now()) > 40_000_000);
                 let soon = machine.now().after_nanos(2_000_000);
@@ -55,7 +55,7 @@ fn a_controller_or_a_caller_without_vectors_has_the_line() {
     }
 }
 
-/// Reads 200 blocks, two at a time, waiting for the port's own vector alone.
+/// Reads 200 blocks, two at a time, waiting only for the port's own vector.
 fn read_blocks(port: &mut Port<Threaded>, machine: &Threaded) {
     let clock = machine.on_vector(port.vector());
     let (mut started, mut ended) = (0, 0);
@@ -77,7 +77,7 @@ fn read_blocks(port: &mut Port<Threaded>, machine: &Threaded) {
     }
 }
 
-/// Time-outs that all are as long as this.
+/// Time-outs that are all this long.
 fn patient(ms: u32) -> Timeouts {
     Timeouts {
         enable_ms: ms,
@@ -100,16 +100,16 @@ fn lanes_in_threads_of_their_own_lose_no_interrupt() {
     let memory = DmaRegion::zeroed(17 << 20, 0x1_0000_0000);
     let model = Ufs::new(Config::default(), memory.clone()).expect("a device");
     let machine = Threaded::start(model, memory, Identity::default(), 1000).expect("a thread");
-    // Whoever misses an interrupt looks after minutes, and is found out. This machine's clock is a
-    // real one: a model whose thread gets no processor for a while is not a device that is silent,
-    // so nothing else ends before that either.
+    // A lane that misses an interrupt looks after minutes, and is noticed. This machine's clock is
+    // real: a model whose thread gets no processor for a while is not a silent device, so nothing
+    // else ends before that either.
     let timeouts = patient(300_000);
     let driver = machine.memory().carve(0, 1 << 20);
     let options = Options { timeouts, apart: true, ..mcq(4) };
     let mut host = Host::new(machine.clone(), driver, options).expect("options that fit");
     host.bring_up(&machine).expect("up");
-    // Nobody polls the host: it stays until all are done, and is not needed. One that had met
-    // trouble would be, and would let nothing run until somebody did.
+    // Nobody polls the host: it stays until all are done, and is not needed. A host in trouble
+    // would be needed, and would hold everything up until it was polled.
     assert_eq!(host.state(), State::Up, "{:?}", host.errors().history().next());
     let (_host, mut ports) = host.split().expect("a lane of its own");
     done(&mut ports[0], &machine, read(0, buffer(&machine, 0, 4096)));
@@ -121,14 +121,14 @@ fn lanes_in_threads_of_their_own_lose_no_interrupt() {
     });
 }
 
-/// What aggregation does to one workload.
+/// The effect of aggregation on one workload.
 struct Measured {
     per_interrupt: f64,
     mean_us: f64,
     thousands: f64,
 }
 
-/// 4000 reads at random places, `depth` in flight, on a machine whose software takes no time.
+/// 4000 reads at random positions, `depth` in flight, on a machine whose software takes no time.
 fn measure(queue: QueueMode, depth: u32, aggregation: Option<Aggregation>) -> Measured {
     const READS: u32 = 4000;
     let machine = machine(Config::default());
@@ -161,7 +161,7 @@ fn measure(queue: QueueMode, depth: u32, aggregation: Option<Aggregation>) -> Me
     }
 }
 
-/// The table of docs/bench.md, which must have every line of it.
+/// The table of docs/bench.md, which must contain every line of it.
 #[test]
 fn completions_share_interrupts_at_the_price_of_latency() {
     let told = include_str!("../../../docs/bench.md");
@@ -186,8 +186,8 @@ fn completions_share_interrupts_at_the_price_of_latency() {
                     stale.push(line);
                 }
                 let plain = plain.get_or_insert(mean_us);
-                // Never more than was asked for, nor later than the timer; what comes back
-                // together goes out together and waits for the same dies.
+                // Never more than requested, nor later than the timer; what comes back together is
+                // sent together and waits for the same dies.
                 let most = f64::from(completions.max(1));
                 let batch = f64::from(depth).min(most);
                 assert!(per_interrupt <= f64::from(depth).max(most) + 0.1);
@@ -210,7 +210,7 @@ fn what_cannot_be_aggregated_is_refused() {
     let new = |options| Host::new(machine.clone(), memory.clone(), options).map(|_| ());
     let sdq = Options { queue: QueueMode::Sdq, aggregation: Some(one), ..Options::default() };
     assert_eq!(new(sdq.clone()), Ok(()));
-    // One counter for all lanes: whoever has it count anew forgets the others' completions.
+    // One counter for all lanes: restarting it would lose the completions of the others.
     assert!(matches!(new(Options { lanes: 2, ..sdq.clone() }), Err(Error::Options(_))));
     for (completions, timeout_us) in [(0, 80), (32, 80), (4, 39), (4, 10_201)] {
         let aggregation = Some(Aggregation { completions, timeout_us });

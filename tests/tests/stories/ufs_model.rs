@@ -1,4 +1,4 @@
-//! The UFS driver on the UFS model: bring-up, reads and writes, in both queue designs.
+//! The UFS driver on the UFS model: bring-up, reads and writes, with both queue designs.
 
 use flysch_api::command::{Command, Ended, NotStarted, Port as _, ScsiStatus};
 use flysch_api::data::BadData;
@@ -18,8 +18,8 @@ fn modes() -> [Options; 4] {
     [polled(&sdq), polled(&mcq), sdq, mcq]
 }
 
-/// Whether a port wants to be polled for nothing but a look for errors, once a second where they
-/// raise no line.
+/// Whether a port wants to be polled only for an error check, once a second if errors raise no
+/// line.
 fn is_at_rest(machine: &Model, port: &Port<Model>) -> bool {
     port.poll_at().is_none_or(|at| at.nanos_since(machine.now()) > 500_000_000)
 }
@@ -134,7 +134,7 @@ fn many_lanes_share_one_controller() {
 #[test]
 fn lists_of_segments_come_back() {
     for options in modes() {
-        // Queues share no line of 64 bytes between host and device.
+        // In queues, host and device share no line of 64 bytes.
         let line = if options.queue == QueueMode::Mcq { 64 } else { 32 };
         let machine = machine_with_lines(Config::default(), line);
         let mut ports = ports(&machine, options);
@@ -185,7 +185,7 @@ fn bad_lists_never_reach_the_device() {
     }
 }
 
-/// Thousands of ranges come and go around and under the transfers, as behind a virtual IOMMU.
+/// Thousands of ranges come and go around and during the transfers, as behind a virtual IOMMU.
 #[test]
 fn memory_comes_and_goes_while_commands_run() {
     for options in modes() {
@@ -194,7 +194,7 @@ fn memory_comes_and_goes_while_commands_run() {
         let port = &mut ports[0];
         let first = buffer(&machine, 0, 4096);
         done(port, &machine, read(0, first));
-        // Behind the machine's own memory there is none.
+        // There is no memory after the machine's own.
         let beyond = machine.memory().address() + machine.memory().len() as u64;
         let window = |n: u64| DmaRegion::zeroed(4096, beyond + n * 8192);
         let (mut good, mut started) = (0, 0);
@@ -218,14 +218,14 @@ fn memory_comes_and_goes_while_commands_run() {
             good += u32::from(wait(port, &machine).ended == Ended::Good);
         }
         assert_eq!(machine.with_model(|model| model.memory_mut().ranges()), 4);
-        // The data's own memory goes while the command is in the device.
+        // The data's own memory is removed while the command is in the device.
         let all = machine.with_model(|model| model.memory_mut().clone());
         port.start(read(1, first), machine.now()).expect("room");
         port.ring(machine.now());
         let (base, len) = (machine.memory().address(), machine.memory().len() as u64);
         machine.with_model(|model| {
             model.memory_mut().unmap(base, len);
-            // What the driver needs to be answered stays.
+            // The memory that the driver needs for answers stays.
             let driver = machine.device_memory().carve(0, 1 << 20);
             model.memory_mut().map(driver, true).expect("nothing is there");
         });

@@ -1,5 +1,5 @@
-//! Quirks of controllers and of devices, one by one: what each changes, on a machine that has the
-//! deviation or shows what the driver did, with the quirk and without.
+//! Quirks of controllers and of devices, one by one: the effect of each, on a machine that has the
+//! deviation or shows what the driver did, with and without the quirk.
 
 use flysch_api::command::{Command, Ended, Port as _};
 use flysch_api::machine::{
@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex};
 
 const MS: u64 = 1_000_000;
 
-/// What is odd about the machine.
+/// The deviation of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Odd {
     Nothing,
-    /// The device says that it is of this maker and of this specification.
+    /// The device reports this manufacturer and this specification.
     Device {
         manufacturer: u16,
         version: u16,
@@ -41,15 +41,15 @@ enum Odd {
     Overall,
 }
 
-/// What was asked of the link, or that a doorbell was rung, and when.
+/// A request to the link, or a doorbell, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     at: Instant,
-    /// `None` is a doorbell.
+    /// `None` for a doorbell.
     uic: Option<(UicOpcode, UicAttribute, u32)>,
 }
 
-/// The model, with something odd about it, and a log of what was asked.
+/// The model with a deviation, and a log of requests.
 #[derive(Clone, Debug)]
 struct Machinery {
     model: Model,
@@ -91,7 +91,7 @@ impl Machinery {
         Ok(host)
     }
 
-    /// Reads an attribute of the link past the driver.
+    /// Reads an attribute of the link bypassing the driver.
     fn dme_get(&self, attribute: UicAttribute, selector: u16, peer: bool) -> u32 {
         let argument = UicArgument1::new().with_mib_attribute(attribute);
         let argument = argument.with_gen_selector_index(selector);
@@ -102,7 +102,7 @@ impl Machinery {
         self.model.read32(UCMDARG3)
     }
 
-    /// Whether this was asked of the link.
+    /// Whether this request was made to the link.
     fn was_asked(&self, opcode: UicOpcode, attribute: UicAttribute) -> bool {
         self.uic().any(|asked| asked.0 == opcode && asked.1 == attribute)
     }
@@ -115,7 +115,7 @@ impl Machinery {
         self.log.borrow_mut().push(Asked { at: self.now(), uic });
     }
 
-    /// Where a register is in the model; `None` is nowhere.
+    /// The model's offset of a register; `None` if there is none.
     fn place(&self, offset: u32) -> Option<u32> {
         match offset {
             0x1000..0x2800 if self.odd == Odd::At2800 => None,
@@ -128,7 +128,7 @@ impl Machinery {
         (self.completions.get()..).contains(&range.address)
     }
 
-    /// What the device and the controller have written, as this machine has it.
+    /// Changes what the device and the controller have written to what this machine shows.
     fn falsify(&self, range: DmaSlice) {
         let memory = self.memory();
         let len = range.len as usize;
@@ -138,7 +138,7 @@ impl Machinery {
                 for at in (start..start + len).step_by(32) {
                     let mut head = [0; 14];
                     memory.read(at, &mut head);
-                    // QUERY RESPONSE, READ DESCRIPTOR, the device's.
+                    // QUERY RESPONSE, READ DESCRIPTOR, the device descriptor.
                     if (head[0], head[12], head[13]) == (0x36, 1, 0) {
                         memory.write(at + 32 + 0x10, &version.to_be_bytes());
                         memory.write(at + 32 + 0x18, &manufacturer.to_be_bytes());
@@ -200,7 +200,7 @@ impl Registers for Machinery {
                 }
                 self.note(None);
             }
-            // Of the first queue, whose ring is the last part of the driver's memory.
+            // For the first queue, whose ring is the last part of the driver's memory.
             _ if offset == 0x400 + mcq::CQLBA => {
                 self.completions.set(self.memory().address() | u64::from(value));
             }
@@ -278,7 +278,7 @@ fn skipped(host: &Host<Machinery>) -> Option<&'static str> {
     host.errors().history().find(|it| it.kind == ErrorKind::Skipped).and_then(|it| it.step)
 }
 
-/// Polls until nothing is being recovered.
+/// Polls until recovery has finished.
 fn settle(machine: &Machinery, host: &mut Host<Machinery>) {
     host.poll(machine.now());
     while host.state() == State::Recovering {
@@ -315,7 +315,7 @@ fn a_slot_that_cannot_be_cleared_is_not_waited_for() {
         let mut host = machine.host(controller(quirks));
         let plan = Plan::none().with(Kind::Timeout, Trigger::Nth(1));
         machine.model.with_model(|model| model.arm_faults(plan));
-        // The first try of it is swallowed.
+        // The first attempt is swallowed.
         let asked = host.run(&machine, Operation::BackgroundOperations);
         settle(&machine, &mut host);
         assert_eq!(host.errors().count(ErrorKind::Overdue), 1);
@@ -469,7 +469,7 @@ fn supplies_stay_on_while_a_device_still_draws_current() {
     assert!(takes(&quirk, DevicePower::Active) < takes(&[], DevicePower::Active) + 2 * MS);
 }
 
-/// PA_TACTIVATE and PA_HIBERN8TIME of the host behind a board that sets them to 3 and 5.
+/// PA_TACTIVATE and PA_HIBERN8TIME of the host with a board that sets them to 3 and 5.
 fn times(quirks: &[DeviceQuirk]) -> (u32, u32) {
     let sets = &[(UicAttribute::PaTactivate, 3), (UicAttribute::PaHibern8time, 5)];
     let machine = Machinery::new(Odd::Nothing);
@@ -519,8 +519,8 @@ fn a_device_that_refuses_the_time_is_not_told_it() {
 fn the_peer_sends_a_longer_pattern_ahead() {
     for (quirks, length) in [(&[][..], 0x48), (&[DeviceQuirk::LongerPeerSync][..], 0x4A)] {
         let machine = Machinery::new(Odd::Nothing);
-        // The model's hibernation time is the longest there is: that quirk is refused, and no
-        // reason not to look at the next.
+        // The model's hibernation time is the longest possible: that quirk is refused, which is no
+        // reason to skip the next.
         let quirks = [&[DeviceQuirk::LongerHibern8], quirks].concat();
         let host = machine.host(device(&quirks));
         assert_eq!(skipped(&host), Some("device quirks"));
@@ -546,7 +546,7 @@ fn quirks_of_a_device_come_from_its_table_the_board_and_the_caller() {
     const SAMSUNG: u16 = 0x1CE;
     const SK_HYNIX: u16 = 0x1AD;
     use DeviceQuirk as Q;
-    // What the board is told, and what holds in the end.
+    // The notifications of the board, and the resulting quirks.
     let of = |manufacturer, options, board: Board| {
         let machine = Machinery::new(Odd::Device { manufacturer, version: 0x410 });
         let host = machine.try_host(options, board.clone()).expect("up");
@@ -556,7 +556,7 @@ fn quirks_of_a_device_come_from_its_table_the_board_and_the_caller() {
     assert_eq!(of(0, none(), Board::default()), (nothing, nothing));
     let samsung = DeviceQuirks::find(SAMSUNG, "");
     assert_eq!(of(SAMSUNG, none(), Board::default()), (samsung, samsung));
-    // What needs registers of the PHY is the platform's to do: it is told.
+    // Settings that need registers of the PHY are left to the platform, which is notified.
     assert!(of(SK_HYNIX, none(), Board::default()).0.has(Q::HostSaveConfigTime));
     let added = DeviceQuirks::of(&[Q::DebugSaveConfigTime]);
     let options = device(&[Q::DebugSaveConfigTime]);

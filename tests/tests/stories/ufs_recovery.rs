@@ -1,5 +1,5 @@
-//! Recovery of the UFS driver: under every kind of fault the model has, in both queue designs,
-//! every command ends exactly once, what was written is there, and the host goes on.
+//! Recovery of the UFS driver: under every kind of fault of the model, with both queue designs,
+//! every command ends exactly once, written data is present, and the host continues.
 
 use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _, Token};
 use flysch_api::machine::{Clock, Instant, Machine as _, Registers as _};
@@ -24,7 +24,7 @@ fn faulty(kind: Kind, trigger: Trigger) -> Model {
     machine(Config { faults: Plan::none().with(kind, trigger), ..Config::default() })
 }
 
-/// What became of a number of commands.
+/// The results of a number of commands.
 #[derive(Debug, Default)]
 struct Tally {
     good: u32,
@@ -99,7 +99,7 @@ fn settle(machine: &Model, port: &mut Port<Model>) {
     panic!("recovery does not end");
 }
 
-/// The device still keeps data.
+/// The device must still store data.
 fn works(machine: &Model, port: &mut Port<Model>) {
     let (out, back) = (buffer(machine, 0, 8192), buffer(machine, 1, 8192));
     fill(machine, out, 99);
@@ -116,7 +116,7 @@ fn errors(ports: &[Port<Model>], kind: ErrorKind) -> u64 {
 fn one_fault(kind: Kind, check: impl Fn(&Tally, &[Port<Model>])) {
     for lanes in [1, 3] {
         for mut options in modes() {
-            // Polled lanes see errors at their watchdog alone; the runs here are short.
+            // Polled lanes see errors only with their watchdog; the runs here are short.
             options.timeouts.watchdog_ms = 1;
             let machine = faulty(kind, Trigger::Nth(100));
             let mut ports = ports(&machine, Options { lanes, ..options.clone() });
@@ -207,7 +207,7 @@ fn power_comes_back() {
     });
 }
 
-/// Reads an attribute of the link past the driver.
+/// Reads an attribute of the link bypassing the driver.
 fn dme_get(machine: &Model, attribute: UicAttribute) -> u32 {
     let argument = UicArgument1::new().with_mib_attribute(attribute);
     machine.write32(UCMDARG1, argument.into_bits());
@@ -219,7 +219,7 @@ fn dme_get(machine: &Model, attribute: UicAttribute) -> u32 {
 #[test]
 fn a_reset_line_gets_its_speed_back() {
     one_fault(Kind::LineReset, |tally, ports| {
-        // Those that went over the slow link may be overdue.
+        // Commands that used the slow link may be overdue.
         assert!(tally.good > 280 && tally.reset + tally.host == 0, "{tally:?}");
         assert_eq!(errors(ports, ErrorKind::LineReset), 1);
         assert_eq!(errors(ports, ErrorKind::HostReset), 0);
@@ -241,7 +241,7 @@ fn a_controller_that_shows_itself_too_early_is_waited_for() {
         let mut ports = ports(&machine, options.clone());
         works(&machine, &mut ports[0]);
         assert_eq!(errors(&ports, ErrorKind::HostReset), 0);
-        // Whoever does not wait does not come up: the fault is one.
+        // A driver that does not wait cannot come up: the fault counts as one.
         let machine = faulty(Kind::EnableGlitch, Trigger::Every(1));
         let mut hasty = options;
         hasty.timeouts.enable_settle_us = 0;
@@ -338,7 +338,7 @@ fn power_that_stays_away_ends_everything_as_gone() {
 #[test]
 fn many_faults_of_all_kinds_end_every_command_once() {
     for (seed, options) in (0..8).zip(modes().into_iter().cycle()) {
-        // Power that stays away longer than one recovery takes has a story of its own.
+        // Power that stays away longer than one recovery takes has its own test.
         let other = [Kind::Medium, Kind::PowerLate, Kind::PowerGone];
         let faults = Kind::UFS
             .into_iter()
@@ -360,7 +360,7 @@ fn the_owner_can_abort_a_command() {
         let port = &mut ports[0];
         done(port, &machine, read(0, buffer(&machine, 0, 4096)));
         for token in 7..20 {
-            // Long enough that it is not done before the device hears of the abort.
+            // Long enough not to be done before the device receives the abort.
             let command = read(token, buffer(&machine, 0, 256 << 10));
             assert_eq!(command.deadline, Instant::NEVER);
             port.start(command, machine.now()).expect("room");
@@ -422,7 +422,7 @@ fn a_host_that_nobody_polls_leaves_no_lane_waiting_for_ever() {
         let waited = machine.now().nanos_since(begin) / 1_000_000_000;
         assert!((30..35).contains(&waited), "after {waited} s");
         assert_eq!(machine.read32(HCE), 0, "the controller touches no memory any more");
-        // Whoever has the host learns it, and can bring it up again.
+        // The owner of the host is notified, and can bring it up again.
         arm(Plan::none());
         assert_eq!(ports[0].poll(machine.now()), None);
         let host = ports[0].host_mut().expect("the host");

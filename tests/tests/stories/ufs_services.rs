@@ -1,5 +1,5 @@
-//! What a device does besides reading and writing: replay protected memory, firmware update,
-//! purge, refresh, error history, time, boot units; and what becomes of them when power goes.
+//! The services of a device besides reading and writing: replay protected memory, firmware update,
+//! purge, refresh, error history, time, boot units; and their behaviour on power loss.
 
 use flysch_api::command::{Command, Ended, Port as _, Scsi};
 use flysch_api::machine::{Clock as _, Machine as _};
@@ -41,13 +41,13 @@ fn small() -> Config {
     Config { units: vec![Some(UnitConfig::memory(64 << 20))], ..Config::default() }
 }
 
-/// Power goes and comes back, and the host comes up again.
+/// Power is lost and returns, and the host comes up again.
 fn power_cycle(machine: &Model, host: &mut Host<Model>) {
     machine.with_model(|model| {
         model.cut_power().expect("no file behind it");
         model.restore_power();
     });
-    // Whatever was under way comes to its end first, recovery included.
+    // Everything in progress ends first, recovery included.
     while host.poll(machine.now()) != Progress::Idle {
         machine.wait(host.poll_at());
     }
@@ -102,7 +102,7 @@ fn refused(status: RpmbStatus) -> Error {
     Error::Rpmb(RpmbError::Refused(status))
 }
 
-/// What holds in both modes.
+/// Properties of both modes.
 fn use_rpmb(rpmb: &mut Rpmb<'_>) {
     let unit = rpmb.unit();
     let block = unit.block_length as usize;
@@ -211,7 +211,7 @@ fn power_leaves_data_and_counter_old_or_new() {
     assert_eq!(rpmb.write(0, 0, &[0; 512]), Ok(1));
     counter += 1;
     for round in 1..40_u8 {
-        // A write is polled until power goes, a little later each time.
+        // A write is polled until power is lost, a little later each time.
         let request =
             RpmbRequest::Write { key: key(), counter, address: 0, data: vec![round; 512] };
         let command = RpmbCommand { region: 0, request };
@@ -408,8 +408,8 @@ fn host_of(machine: &Model) -> Host<Model> {
     host(machine, Options::default())
 }
 
-/// A device with a unit whose unmapped blocks go on reading as they did: 16 MiB were written and
-/// unmapped.
+/// A device with a unit whose unmapped blocks continue to read the old data: 16 MiB were written
+/// and unmapped.
 fn stale(queue: QueueMode) -> (Model, Vec<Port<Model>>) {
     let unit = UnitConfig { provisioning: Provisioning::Discard, ..UnitConfig::memory(64 << 20) };
     let machine = machine(Config { units: vec![Some(unit)], ..Config::default() });
@@ -435,7 +435,7 @@ fn unmap(machine: &Model, blocks: u32) -> Command<Scsi> {
     Command { payload: cdb.into(), ..write(0, list) }
 }
 
-/// Blocks that still read as what was written.
+/// Number of blocks that still read as written.
 fn readable(machine: &Model, port: &mut Port<Model>) -> usize {
     let data = buffer(machine, 1, 128 << 10);
     let old = |n: &u32| {
@@ -515,7 +515,7 @@ fn a_purge_needs_empty_queues() {
     }
     operate(&machine, port, Operation::Purge(true)).expect("begun");
     assert_eq!(purge_status(&machine, port, 2000), PurgeStatus::Completed);
-    // Asked behind its back while a command is in the device, the device refuses.
+    // If asked behind its back while it has a command, the device refuses.
     for n in 0..8 {
         port.start(read(n * 32, buffer(&machine, 0, 128 << 10)), machine.now()).expect("room");
     }
@@ -594,7 +594,7 @@ fn error_history_tells_what_the_device_went_through() {
         assert_eq!(&bytes[..8], b"FLYSCHEV");
         let events: Vec<_> = bytes[16..].chunks(16).take_while(|event| event[9] != 0).collect();
         let turns: Vec<u8> = events.iter().map(|event| event[9]).collect();
-        // Power came, and after it was lost and came again the link was started anew.
+        // Power came on, and after it was lost and returned the link was started again.
         let lost = turns.iter().position(|&turn| turn == 2).expect("power was lost");
         assert_eq!((turns[0], turns[lost + 1]), (1, 1));
         let at = u64::from_be_bytes(events[lost][..8].try_into().expect("eight bytes"));

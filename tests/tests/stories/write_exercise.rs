@@ -26,7 +26,7 @@ fn ubifs_does_what_the_model_does() {
 
 #[test]
 fn jffs2_does_what_the_model_does() {
-    // No exchange and no whiteout in the format, and its times are seconds.
+    // The format has no exchange and no whiteout, and its times are in seconds.
     let limits = Limits { exchange: false, nanoseconds: false, ..Limits::default() };
     for seed in 0..3 {
         let mut fs = jffs2(160);

@@ -1,5 +1,5 @@
-//! Writers at their limits: the smallest file systems and full ones, a great many names, flash
-//! that gives up. What takes long is ignored, and run by name.
+//! Writers at their limits: the smallest file systems and full ones, a great many names, failing
+//! flash. Long tests are ignored, and run by name.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::extremes_common::{
 };
 use crate::jffs2_common::{Chip, Shape};
 
-/// LEB size, LEBs, unit of writing.
+/// LEB size, number of LEBs, unit of writing.
 type UbifsShape = (u32, u32, u32);
 
 fn ubifs_options((leb_size, lebs, unit): UbifsShape, compression: Compression) -> CreateOptions {
@@ -41,7 +41,7 @@ fn assert_ubifs_sound(lebs: &Lebs, what: &str) {
     assert!(damage.is_empty(), "{what}: {damage:#?}");
 }
 
-/// The fewest LEBs that a file system can be made on.
+/// The minimum number of LEBs for a file system.
 fn fewest(leb_size: u32, unit: u32) -> u32 {
     (17..200)
         .find(|&lebs| {
@@ -52,7 +52,7 @@ fn fewest(leb_size: u32, unit: u32) -> u32 {
         .expect("some number is enough")
 }
 
-/// Fills a file system with files of `size` and removes them; how many bytes it accepted.
+/// Fills a file system with files of `size` and removes them; returns how many bytes it accepted.
 fn fill_and_empty<F: FileSystemMut>(
     fs: &mut F,
     random: &mut Random,
@@ -131,7 +131,7 @@ fn churn_ubifs(shape: UbifsShape, compression: Compression, percent: usize, step
     let mut fs = new_ubifs(shape, compression).expect("it can be made");
     let mut random = Random::new(percent as u64);
     let mut held = fill(&mut fs, &mut random, 30_000);
-    // Some go again, so that there is room left.
+    // Some are removed again, so that there is room left.
     let gone = held.split_off((held.len() * percent).div_ceil(100));
     remove(&mut fs, &gone);
     let started = Instant::now();
@@ -192,7 +192,7 @@ fn fill_jffs2(shape: Shape, options: &WriteOptions, rounds: u64, sizes: &[usize]
         if round < sizes.len() as u64 {
             first[kind] = accepted;
         }
-        // With five blocks one is for content, less what tells names and times.
+        // With five blocks one is for content, minus the space for names and times.
         let least = if shape.blocks < 8 { 40 } else { 60 };
         assert!(accepted * 100 >= first[kind] * least, "{shape:?}: less room in round {round}");
         fs = Jffs2Mut::mount(fs.into_flash(), options).expect("it can be mounted again");
@@ -295,7 +295,7 @@ fn ubifs_holds_much_of_everything() {
     assert_ubifs_sound(fs.volume(), "deep");
     scale::hard_links(&mut fs, 65_000, "ubifs");
     assert_ubifs_sound(fs.volume(), "links");
-    // Linux allows as many as there is room for in half a LEB.
+    // Linux allows as many as fit into half a LEB.
     assert_eq!(scale::xattrs(&mut fs, 1000, "ubifs"), 396);
     assert_ubifs_sound(fs.volume(), "attributes");
     scale::collide(&mut fs, 4000, "ubifs");
@@ -374,7 +374,7 @@ fn values_keep_to_the_ends_of_their_ranges() {
         assert_eq!(values::symlink(&mut fs, 255), Err(Error::NameTooLong));
         assert!(values::device(&mut fs, "d1", 4095, 0xf_ffff).is_ok());
         let fs = Jffs2Mut::mount(fs.into_flash(), &options).expect("it can be mounted");
-        // Seconds from 1970 to 2106, as Linux clamps them.
+        // Seconds from 1970 to 2106, as clamped by Linux.
         let clamp = |time: &flysch_api::vfs::Timestamp| at(time.seconds.clamp(0, 0xffff_ffff));
         assert_eq!(values::times(&fs), values::TIMES.iter().map(clamp).collect::<Vec<_>>());
         values::assert_every_byte(&fs);
@@ -398,7 +398,8 @@ fn files_without_names_are_gone_after_a_stop() {
             fs.sync(None).expect("there is room");
         }
     };
-    // What the orphan area of one LEB holds; then the name stays, and one less makes room for it.
+    // The capacity of an orphan area of one LEB; then the name stays, and one less makes room for
+    // it.
     assert_eq!((refused, open.len()), (Error::NoSpace, 1980));
     let last = format!("file{}", open.len());
     fs.forget(open[7]).expect("it has no name");
@@ -414,7 +415,7 @@ fn files_without_names_are_gone_after_a_stop() {
     assert!(free(&fs) + 4096 * 4 >= before, "{} free of {before}", free(&fs));
 }
 
-/// A UBIFS with some work done.
+/// A UBIFS after some work.
 fn worked(seed: u64) -> (UbifsMut<Lebs>, refusal::Synced, Random) {
     let mut fs = new_ubifs((15_872, 40, 512), Compression::None).expect("it can be made");
     let (mut synced, mut random) = (refusal::Synced::new(), Random::new(seed));
@@ -455,7 +456,7 @@ fn a_leb_that_can_not_be_read_costs_nothing_else() {
             let expected =
                 matches!(error, Error::Medium(_) | Error::Damaged { .. } | Error::ReadOnly);
             assert!(expected, "LEB {lnum}: {error}");
-            // Whether it goes on or is read-only now: nothing panics, nothing is lost.
+            // Whether it continues or is read-only now: nothing panics, nothing is lost.
             let _ = refusal::work(&mut fs, &mut synced, &mut random, 50);
         }
         let lebs = fs.volume().clone();
@@ -464,7 +465,7 @@ fn a_leb_that_can_not_be_read_costs_nothing_else() {
         let fs = UbifsMut::open(lebs).expect("it can be opened again");
         refusal::assert_synced(&fs, &synced);
         let lebs = fs.close().expect("it can be closed");
-        // What can not be read is no room: that LEB alone may count as fuller than it is.
+        // Unreadable space counts as used: only that LEB may seem fuller than it is.
         let damage = ubifs_damage(&lebs).into_iter().filter(|it| it.place.leb != Some(lnum));
         assert_eq!(damage.collect::<Vec<_>>(), []);
     }
@@ -524,7 +525,7 @@ fn much_is_right_in_the_small() {
     let mut fs = new_ubifs((15_872, 200, 512), Compression::Lzo).expect("it can be made");
     scale::deep_tree(&mut fs, 60);
     scale::hard_links(&mut fs, 500, "ubifs");
-    // Linux allows as many as there is room for in half a LEB.
+    // Linux allows as many as fit into half a LEB.
     assert_eq!(scale::xattrs(&mut fs, 1000, "ubifs"), 49);
     scale::collide(&mut fs, 300, "ubifs");
     scale::sparse(&mut fs, 1 << 30, "ubifs");

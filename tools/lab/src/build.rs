@@ -1,5 +1,5 @@
-//! Making the guest: a Debian tree, a disk image of it, and a start-up archive with the few
-//! modules the kernel needs to find that disk.
+//! Building the guest: a Debian tree, a disk image of it, and a start-up archive with the few
+//! modules that the kernel needs to find that disk.
 
 use std::fs;
 use std::path::Path;
@@ -7,44 +7,45 @@ use std::process::{Command, Stdio};
 
 use crate::{Error, Kernel};
 
-/// The release whose mtd-utils and, unless another is asked for, kernel the guest has.
+/// The release that provides the guest's mtd-utils and, unless another one is requested, its
+/// kernel.
 const RELEASE: &str = "trixie";
 /// The kernel comes first: see [`packages`].
 const PACKAGES: &str = "linux-image-amd64,kmod,mtd-utils,attr,acl,busybox-static,e2fsprogs,fio";
-/// Where newer kernels are, for a tree of that release.
+/// The suite with newer kernels for a tree of that release.
 const BACKPORTS: &str = "trixie-backports";
-/// All that packages are taken from.
+/// All package sources.
 const SOURCES: [&str; 4] = [
     "deb http://deb.debian.org/debian trixie main",
     "deb http://deb.debian.org/debian trixie-updates main",
     "deb http://deb.debian.org/debian-security trixie-security main",
     "deb http://deb.debian.org/debian trixie-backports main",
 ];
-/// What the kernel must have before it sees its root disk and the share.
+/// The modules that the kernel needs before it sees its root disk and the share.
 const EARLY_MODULES: [&str; 6] =
     ["virtio_pci", "virtio_blk", "ext4", "overlay", "9p", "9pnet_virtio"];
 const DISK_SIZE: &str = "900M";
 
-/// The start script of the archive: loads modules, makes a throw-away root over the disk.
+/// The start script of the archive: loads modules, makes a disposable root over the disk.
 const INIT: &str = include_str!("init.sh");
 /// The first program of that root: runs the job, stores its status, switches off.
 const RUN: &str = include_str!("run.sh");
-/// Makes the modules with fastmap; arguments are the kernel's version and its series.
+/// Builds the modules with fastmap; its arguments are the kernel's version and its series.
 const MAKE_MODULES: &str = include_str!("modules.sh");
 
-/// Written last; holds the recipe the lab was made by.
+/// Written last; holds the recipe by which the lab was made.
 pub(crate) const STAMP: &str = "recipe";
 pub(crate) const KERNEL: &str = "vmlinuz";
 pub(crate) const ARCHIVE: &str = "initrd";
 pub(crate) const DISK: &str = "root.ext4";
 
-/// Everything that decides what the lab contains; a change makes it be built anew.
+/// Everything that determines the contents of the lab; a change causes a rebuild.
 pub(crate) fn recipe(kernel: Kernel) -> String {
     let packages = packages(kernel);
     [RELEASE, &packages, &EARLY_MODULES.join(","), DISK_SIZE, INIT, RUN].join("\n")
 }
 
-/// What the tree has; the newer kernel is the same package of another suite.
+/// The packages of the tree; the newer kernel is the same package of another suite.
 fn packages(kernel: Kernel) -> String {
     match kernel {
         Kernel::Release => PACKAGES.into(),
@@ -99,7 +100,8 @@ fn kernel_version(tree: &Path) -> Result<String, Error> {
     })
 }
 
-/// What is in the start-up archive: busybox, the early modules in load order, the start script.
+/// The contents of the start-up archive: busybox, the early modules in load order, the start
+/// script.
 fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
     for name in ["bin", "modules", "proc", "sys", "dev", "disk", "memory", "root"] {
         let folder = early.join(name);
@@ -122,7 +124,7 @@ fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
         let mut ask = Command::new("chroot");
         ask.arg(tree).args(["modprobe", "-S", version, "--show-depends", module]);
         for line in output(ask, "modprobe")?.lines() {
-            // A driver that is built into the kernel is answered with "builtin NAME".
+            // For a driver built into the kernel the answer is "builtin NAME".
             let Some(file) = line.strip_prefix("insmod ") else { continue };
             let file = file.trim();
             if !seen.iter().any(|other| other == file) {
@@ -145,7 +147,7 @@ fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Packs the early tree in the "newc" form the kernel unpacks, with the tree's own busybox.
+/// Packs the early tree in the "newc" format that the kernel unpacks, with the tree's own busybox.
 fn archive(tree: &Path, early: &Path, to: &Path) -> Result<(), Error> {
     let mut pack = Command::new("sh");
     pack.current_dir(early)
@@ -161,28 +163,28 @@ fn disk(tree: &Path, to: &Path) -> Result<(), Error> {
     run(make, "mke2fs")
 }
 
-/// Modules of the guest's kernel with something that Debian builds them without.
+/// Modules of the guest's kernel with a feature that Debian's builds lack.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    /// What it is, and the folder they are in.
+    /// A name, and the folder they are in.
     pub(crate) name: &'static str,
     names: &'static [&'static str],
     script: &'static str,
-    /// A file that the script finds in the root, if it needs one: its name and what is in it.
+    /// A file that the script finds in the root, if it needs one: its name and contents.
     more: Option<(&'static str, &'static str)>,
 }
 
 /// UBI with fastmap, and UBIFS, which knows UBI's structures.
 pub(crate) const FASTMAP: Modules =
     Modules { name: "fastmap", names: &["ubi", "ubifs"], script: MAKE_MODULES, more: None };
-/// UBIFS with authentication, and what makes the kernel trust a certificate.
+/// UBIFS with authentication, and a module that makes the kernel trust a certificate.
 pub(crate) const SIGNED: Modules = Modules {
     name: "authentication",
     names: &["ubifs", "trust"],
     script: include_str!("signed.sh"),
     more: Some(("trust.c", include_str!("trust.c"))),
 };
-/// The UFS drivers with queries of programs.
+/// The UFS drivers with support for queries by programs.
 pub(crate) const QUERIES: Modules = Modules {
     name: "queries",
     names: &["ufshcd-core", "ufshcd-pci"],
@@ -190,7 +192,7 @@ pub(crate) const QUERIES: Modules = Modules {
     more: None,
 };
 
-/// iommufd, and VFIO with files of single devices, which has to know it.
+/// iommufd, and VFIO with files for single devices, which depends on it.
 pub(crate) const IOMMUFD: Modules = Modules {
     name: "iommufd",
     names: &["iommufd", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"],
@@ -198,7 +200,7 @@ pub(crate) const IOMMUFD: Modules = Modules {
     more: None,
 };
 
-/// Builds modules from the kernel's sources in a Debian tree that goes afterwards.
+/// Builds modules from the kernel's sources in a temporary Debian tree.
 pub(crate) fn build_modules(
     folder: &Path,
     modules: &Modules,
@@ -236,7 +238,7 @@ pub(crate) fn build_modules(
     fs::write(to.join(STAMP), modules_recipe(folder, modules)).map_err(Error::file(&to))
 }
 
-/// Everything that decides what the modules are: how they are made, and the kernel.
+/// Everything that determines the modules: how they are built, and the kernel.
 pub(crate) fn modules_recipe(folder: &Path, modules: &Modules) -> String {
     let kernel = fs::read(folder.join(KERNEL)).unwrap_or_default();
     let more = modules.more.map_or("", |more| more.1);

@@ -9,32 +9,32 @@ use flysch_qemu::{Boot, Device, Guest};
 
 use crate::{Error, build};
 
-/// One piece of work for the guest.
+/// A job for the guest.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// A bash script; its folder is the share.
+    /// A bash script, run in the share.
     pub script: &'a str,
     /// The folder of this machine that the guest sees as `/share`.
     pub share: &'a Path,
     /// Memory of the guest, MiB. nandsim and mtdram keep their cells there.
     pub memory_mib: u32,
-    /// How long to wait for the end.
+    /// Maximum time to wait for the end.
     pub timeout: Duration,
-    /// Devices to try drivers on.
+    /// Devices to test drivers on.
     pub devices: &'a [Device],
-    /// More arguments for QEMU.
+    /// Additional arguments for QEMU.
     pub arguments: &'a [String],
     /// QEMU's arguments for the guest's first virtio disk, if it is not the lab's own file: they
-    /// have to show the same content.
+    /// must present the same contents.
     pub root: &'a [String],
-    /// More words for the kernel's command line.
+    /// Additional words for the kernel's command line.
     pub kernel_words: &'a str,
-    /// The QEMU to start; without, `FLYSCH_QEMU`, else the one of the search path.
+    /// The QEMU to start; by default `FLYSCH_QEMU`, or else the one in the search path.
     pub program: Option<PathBuf>,
-    /// Processors of the guest.
+    /// Number of processors of the guest.
     pub processors: u32,
     /// Whether the guest's console is the terminal of this process, for a script that talks to a
-    /// person there; QEMU's own commands are behind Ctrl-A (`Ctrl-A X` switches off).
+    /// person there; QEMU's own commands are after Ctrl-A (`Ctrl-A X` switches off).
     pub terminal: bool,
 }
 
@@ -57,25 +57,26 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The file to which goes what the script writes, while it runs.
+    /// The file that receives the script's output while it runs.
     pub fn output(&self) -> PathBuf {
         self.share.join(OUTPUT)
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The script's exit status.
     pub status: i32,
-    /// What it wrote on its standard output and error.
+    /// Its standard output and error.
     pub output: String,
-    /// What the kernel wrote on its console.
+    /// The kernel's console output.
     pub console: String,
 }
 
-/// What the kernel is told. It does not try whether its timer ticks, which on a busy machine it may
-/// not do in the time it gives it; and it keeps a log that dumps of UBIFS do not push out.
+/// The kernel's command line. The kernel does not check whether its timer ticks, which may fail on
+/// a busy machine within the time allowed; and it keeps a log that is large enough for dumps of
+/// UBIFS.
 const COMMAND_LINE: &str =
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check log_buf_len=8M";
 
@@ -84,13 +85,13 @@ const OUTPUT: &str = ".flysch-output";
 const STATUS: &str = ".flysch-status";
 const CONSOLE: &str = ".flysch-console";
 
-/// What a job puts into its share, which goes however the job ends.
+/// The files that a job puts into its share; they are removed however the job ends.
 struct Traces<'a> {
     share: &'a Path,
 }
 
 impl<'a> Traces<'a> {
-    /// Those of a job that is about to start: there are none of an earlier one.
+    /// The files of a job that is about to start; those of an earlier one are removed.
     fn new(share: &'a Path) -> Self {
         let traces = Self { share };
         traces.remove();
@@ -110,7 +111,7 @@ impl Drop for Traces<'_> {
     }
 }
 
-/// Runs a job; `watch` is called some fifty times a second, until it says that it is enough.
+/// Runs a job; `watch` is called some fifty times a second, until it asks to stop.
 pub(crate) fn run(
     lab: &Path,
     job: &Job<'_>,
@@ -125,7 +126,7 @@ pub(crate) fn run(
     let console = || fs::read_to_string(file(CONSOLE)).unwrap_or_default();
     let ended = loop {
         let ended = guest.ended();
-        // Once more after the end: all is written by then.
+        // Once more after the end: everything is written by then.
         let goes_on = watch();
         if let Some(ended) = ended {
             break ended;
@@ -176,7 +177,7 @@ fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {
         arguments.push("-drive".into());
         arguments.push(option("file=", &disk, ",if=virtio,format=raw,readonly=on").into());
     }
-    // Devices get their places in this order, and the first disk its name.
+    // Devices get their places in this order, and the first disk gets its name.
     arguments.extend(job.root.iter().map(OsString::from));
     arguments.extend(job.arguments.iter().map(OsString::from));
     Boot {
@@ -188,7 +189,7 @@ fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {
     }
 }
 
-/// `prefix` + path + `suffix`, with the path's commas doubled as QEMU wants them.
+/// `prefix` + path + `suffix`, with the path's commas doubled as QEMU requires.
 fn option(prefix: &str, path: &Path, suffix: &str) -> String {
     format!("{prefix}{}{suffix}", path.display().to_string().replace(',', ",,"))
 }

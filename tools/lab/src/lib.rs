@@ -1,10 +1,10 @@
 //! The lab: a Linux guest that does with the real kernel what Flysch does in user space.
 //!
-//! The guest is a small Debian tree with the distribution's own kernel, started in QEMU under
-//! software emulation: no root, no KVM, no kernel modules on this machine. A [`Job`] is a shell
-//! script and a folder; the guest sees the folder as `/share`, runs the script there as root with
-//! every module of the kernel at hand (nandsim, mtdram, ubi, ubifs, jffs2, ...) and switches
-//! itself off. What the script left in the folder is the result.
+//! The guest is a small Debian tree with the distribution's own kernel, run in QEMU with software
+//! emulation: no root, no KVM, no kernel modules on this machine. A [`Job`] is a shell script and a
+//! folder; the guest sees the folder as `/share`, runs the script there as root with all modules of
+//! the kernel available (nandsim, mtdram, ubi, ubifs, jffs2, ...) and switches itself off. The
+//! result is whatever the script left in the folder.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,39 +27,39 @@ use std::path::{Path, PathBuf};
 pub use flysch_qemu::Device;
 pub use guest::{Done, Job};
 
-/// Where the lab is kept unless `FLYSCH_LAB` names another folder.
+/// The folder of the lab unless `FLYSCH_LAB` names another one.
 const FOLDER: &str = "/var/cache/flysch/lab";
 
 /// The kernel of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kernel {
-    /// That of the Debian release: 6.12.
+    /// The kernel of the Debian release: 6.12.
     #[default]
     Release,
-    /// The newest that is ready for the release: 7.x.
+    /// The newest one available for the release: 7.x.
     Backports,
 }
 
 impl Kernel {
-    /// All there are.
+    /// All kernels.
     pub const ALL: [Self; 2] = [Self::Release, Self::Backports];
 }
 
-/// Why the lab could not be made or used.
+/// Why the lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The lab was not built, or by an older recipe.
+    /// The lab was not built, or was built by an older recipe.
     #[error("there is no lab in {}: run `flysch lab build` as root", .0.display())]
     NotBuilt(PathBuf),
-    /// A program of this machine is not there.
+    /// A program is missing on this machine.
     #[error("{program} is missing: install the Debian package {package}")]
     Missing {
         /// The program.
         program: &'static str,
-        /// The package that brings it.
+        /// The package that contains it.
         package: &'static str,
     },
-    /// A program ended with an error; its last line.
+    /// A program failed; with its last line.
     #[error("{program} failed: {said}")]
     Failed {
         /// The program.
@@ -67,16 +67,16 @@ pub enum Error {
         /// The last line it wrote.
         said: String,
     },
-    /// QEMU could not be started, or refused what it was asked for.
+    /// QEMU could not be started, or refused its arguments.
     #[error(transparent)]
     Qemu(#[from] flysch_qemu::Error),
-    /// Whoever watched the guest had enough.
+    /// The function that watches the guest asked to stop.
     #[error("the guest was stopped")]
     Stopped,
     /// The guest was not done in time.
     #[error("the guest did not finish in {seconds} s; its console ends with: {console}")]
     TimedOut {
-        /// How long was waited.
+        /// How long it was waited for.
         seconds: u64,
         /// The last lines of its console.
         console: String,
@@ -87,9 +87,9 @@ pub enum Error {
     /// A file of the lab or the share.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
@@ -108,12 +108,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Where the lab is or will be.
+    /// The folder of the lab, whether or not it exists.
     pub fn folder() -> PathBuf {
         std::env::var_os("FLYSCH_LAB").map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
     }
 
-    /// Where the guest with that kernel is or will be.
+    /// The folder of the guest with that kernel, whether or not it exists.
     pub fn folder_of(kernel: Kernel) -> PathBuf {
         match kernel {
             Kernel::Release => Self::folder(),
@@ -121,8 +121,8 @@ impl Lab {
         }
     }
 
-    /// The lab as it was built before, with the release's kernel, or with the newer one if
-    /// `FLYSCH_LAB_KERNEL` is `backports`.
+    /// The existing lab, with the release's kernel, or with the newer one if `FLYSCH_LAB_KERNEL` is
+    /// `backports`.
     ///
     /// # Errors
     /// [`Error::NotBuilt`] if there is none, or one made by an older recipe.
@@ -131,7 +131,7 @@ impl Lab {
         Self::open_with(if is_newer { Kernel::Backports } else { Kernel::Release })
     }
 
-    /// The lab as it was built before, with that kernel.
+    /// The existing lab with that kernel.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -144,25 +144,26 @@ impl Lab {
         }
     }
 
-    /// The file that is the guest's disk, which nothing writes to.
+    /// The file that is the guest's disk; nothing writes to it.
     pub fn disk(&self) -> PathBuf {
         self.folder.join(build::DISK)
     }
 
-    /// Builds the lab, with each kernel, unless it is there; `say` is told each step.
+    /// Builds the lab, with each kernel, unless it exists; `say` is called for each step.
     ///
     /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and
     /// a Debian mirror; takes some minutes and 4 GiB, of which 2 GiB are kept.
     ///
     /// # Errors
-    /// What is missing or went wrong. A half-built lab is not taken for a whole one.
+    /// The error names what is missing or went wrong. A half-built lab is never taken for a
+    /// complete one.
     pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
         for kernel in Kernel::ALL {
             let lab = match Self::open_with(kernel) {
                 Err(Error::NotBuilt(_)) => Self::build_guest(kernel, say)?,
                 opened => opened?,
             };
-            // Those of the newer kernel do not build from its sources alone.
+            // Those of the newer kernel cannot be built from its sources alone.
             let modules: &[&build::Modules] = match kernel {
                 Kernel::Release => {
                     &[&build::FASTMAP, &build::SIGNED, &build::QUERIES, &build::IOMMUFD]
@@ -178,7 +179,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Makes the guest with that kernel anew, without modules that Debian does not have; else as
+    /// Rebuilds the guest with that kernel, without modules that Debian lacks; otherwise like
     /// [`build`](Self::build).
     ///
     /// # Errors
@@ -200,38 +201,39 @@ impl Lab {
     }
 
     /// The folder of `ubi.ko` and `ubifs.ko` with fastmap, for the guest's kernel, whose own
-    /// modules are built without: copied into the share, the guest loads them by `insmod`.
+    /// modules are built without it: copied into the share, they can be loaded by `insmod` in the
+    /// guest.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn fastmap_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::FASTMAP)
     }
 
     /// The folder of `ubifs.ko` with authentication, for the guest's kernel, whose own module is
-    /// built without, and of `trust.ko`, which makes that kernel trust a certificate.
+    /// built without it, and of `trust.ko`, which makes that kernel trust a certificate.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there is none, or for another kernel.
+    /// [`Error::NotBuilt`] if there is none, or only for another kernel.
     pub fn signed_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::SIGNED)
     }
 
-    /// The folder of `ufshcd-core.ko` and `ufshcd-pci.ko` with BSG, by which programs send queries
-    /// to a UFS device, for the guest's kernel, whose own modules are built without.
+    /// The folder of `ufshcd-core.ko` and `ufshcd-pci.ko` with BSG, through which programs send
+    /// queries to a UFS device, for the guest's kernel, whose own modules are built without it.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn query_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::QUERIES)
     }
 
     /// The folder of `iommufd.ko`, and of `vfio.ko`, `vfio_iommu_type1.ko`, `vfio-pci-core.ko` and
-    /// `vfio-pci.ko` that make files of single devices, for the guest's kernel, which is built
-    /// without; to be loaded in that order, after `irqbypass`.
+    /// `vfio-pci.ko` that make files for single devices, for the guest's kernel, which is built
+    /// without them; to be loaded in that order, after `irqbypass`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn iommufd_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::IOMMUFD)
     }
@@ -246,14 +248,14 @@ impl Lab {
     /// Starts the guest, runs the job and waits for its end.
     ///
     /// # Errors
-    /// The guest could not be started, hung, or stopped without a result. A script that fails is
+    /// If the guest could not be started, hung, or stopped without a result. A failing script is
     /// not an error: see [`Done::status`].
     pub fn run(&self, job: &Job<'_>) -> Result<Done, Error> {
         self.run_while(job, &mut || true)
     }
 
     /// As [`run`](Self::run); `watch` is called some fifty times a second, and ends the guest when
-    /// it answers `false`.
+    /// it returns `false`.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Stopped`].

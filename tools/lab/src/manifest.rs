@@ -1,8 +1,8 @@
-//! What a tree is, line by line: to compare what Linux shows with what Flysch shows.
+//! The contents of a tree, line by line: to compare what Linux shows with what Flysch shows.
 //!
 //! [`of_directory`] asks the kernel it runs on, [`of_file_system`] asks any [`FileSystem`]. Both
-//! give the same lines for the same tree, so that a comparison is one of texts and a difference
-//! can be read as it stands.
+//! give the same lines for the same tree, so that a comparison is one of texts and a difference is
+//! readable as it is.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -17,21 +17,20 @@ use std::path::Path;
 use flysch_api::vfs::{Error, FileKind, FileSystem, Inode, Timestamp};
 use sha2::{Digest, Sha256};
 
-/// A tree: for each path (escaped, without a leading '/') what is there.
+/// A tree: for each path (escaped, without a leading '/') a description.
 pub type Manifest = BTreeMap<String, String>;
 
-/// What of a file is compared. Some things do not survive a way out of the file system.
+/// Which properties of a file are compared. Some do not survive extraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Everything `stat` tells but the access time, with inode numbers and directory sizes.
+    /// Everything `stat` shows except the access time, including inode numbers and directory sizes.
     Whole,
-    /// What an extraction restores: without inode numbers, change times, link counts of
-    /// directories and sizes of anything but files and symlinks, which are those of the file system
-    /// extracted to.
+    /// What an extraction restores: without inode numbers, change times, link counts of directories
+    /// and sizes of anything but files and symlinks, which depend on the file system extracted to.
     Restored,
 }
 
-/// One file, from whatever source.
+/// One file, from any source.
 struct Item {
     kind: FileKind,
     permissions: u32,
@@ -43,7 +42,7 @@ struct Item {
     modified: Timestamp,
     changed: Timestamp,
     device: (u32, u32),
-    /// Of a regular file its checksum, of a symlink its target, or what reading it said.
+    /// The checksum of a regular file, the target of a symlink, or the error of reading it.
     content: String,
     xattrs: BTreeMap<Vec<u8>, String>,
 }
@@ -57,7 +56,7 @@ impl Item {
         if whole || !is_directory {
             let _ = write!(line, " links {}", self.links);
         }
-        // A size of anything else is the file system's own affair.
+        // The size of anything else depends on the file system.
         if whole || matches!(self.kind, FileKind::Regular | FileKind::Symlink) {
             let _ = write!(line, " size {}", self.size);
         }
@@ -92,10 +91,10 @@ fn target_text(target: &[u8]) -> String {
 
 /// The tree below `root`, `root` itself as the empty path, as this machine's kernel shows it.
 ///
-/// What cannot be read is told in the line of the file.
+/// A failure to read a file is recorded in its line.
 ///
 /// # Errors
-/// When a directory cannot be listed or a file has gone.
+/// If a directory cannot be listed or a file has vanished.
 pub fn of_directory(root: &Path, detail: Detail) -> io::Result<Manifest> {
     let mut manifest = Manifest::new();
     let mut waiting = vec![(Vec::new(), root.to_path_buf())];
@@ -187,7 +186,7 @@ fn path_xattrs(path: &Path) -> io::Result<BTreeMap<Vec<u8>, String>> {
     Ok(xattrs)
 }
 
-/// The tree of `fs`, as `fs` shows it. What it refuses is told in the line of the file.
+/// The tree of `fs`, as `fs` shows it. An error is recorded in the line of the file.
 pub fn of_file_system(fs: &dyn FileSystem, detail: Detail) -> Manifest {
     let mut manifest = Manifest::new();
     let mut waiting = vec![(Vec::new(), fs.statistics().root, FileKind::Directory)];
@@ -272,7 +271,7 @@ fn stored_sum(fs: &dyn FileSystem, inode: Inode) -> Result<String, Error> {
     }
 }
 
-/// The text form of a manifest: a line for each file, path and description parted by a tab.
+/// The text form of a manifest: a line for each file, path and description separated by a tab.
 pub fn to_text(manifest: &Manifest) -> String {
     manifest.iter().fold(String::new(), |mut text, (path, line)| {
         let _ = writeln!(text, "{path}\t{line}");
@@ -280,13 +279,13 @@ pub fn to_text(manifest: &Manifest) -> String {
     })
 }
 
-/// A manifest from its text form; lines without a tab are left out.
+/// Parses the text form of a manifest; lines without a tab are skipped.
 pub fn from_text(text: &str) -> Manifest {
     let parts = text.lines().filter_map(|line| line.split_once('\t'));
     parts.map(|(path, line)| (path.to_owned(), line.to_owned())).collect()
 }
 
-/// Where two manifests differ, a text for each path.
+/// The differences of two manifests, a text for each path.
 pub fn differences(expected: &Manifest, found: &Manifest) -> Vec<String> {
     let mut differences = vec![];
     for (path, line) in expected {

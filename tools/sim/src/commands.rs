@@ -151,7 +151,7 @@ impl std::str::FromStr for Given {
     }
 }
 
-/// A flag that Ctrl-C sets; a second Ctrl-C ends the program at once.
+/// A flag set by Ctrl-C; a second Ctrl-C ends the program immediately.
 fn stop_flag() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = stop.clone();
@@ -189,7 +189,7 @@ impl Cuts {
             mistake: self.plant,
             ..cuts::Plan::default()
         };
-        // What goes wrong is told at the end; a panic of a recovery needs no trace.
+        // Failures are reported at the end; a panic in a recovery needs no trace.
         std::panic::set_hook(Box::new(|_| {}));
         if self.campaign {
             return self.campaign(plan);
@@ -201,7 +201,7 @@ impl Cuts {
         some(&self.worlds()?, self.workload.is_some() || self.world.is_some(), &plan)
     }
 
-    /// The worlds to cut when this is not a campaign.
+    /// The worlds to cut if this is not a campaign.
     fn worlds(&self) -> Result<Vec<World>, String> {
         if let Some(world) = self.world {
             return Ok(vec![world]);
@@ -326,7 +326,7 @@ impl Results {
 }
 
 impl Seeds {
-    /// What a line of results is of: the stack and its blocks, the seed and its requests.
+    /// What a line of results refers to: the stack and its blocks, the seed and its requests.
     fn key(
         (on, block): (impl std::fmt::Display, Option<impl std::fmt::Display>),
         (seed, requests): (impl std::fmt::Display, impl std::fmt::Display),
@@ -339,7 +339,7 @@ impl Seeds {
     pub(crate) fn run(self) -> Result<End, String> {
         let key = |value: &Value| {
             let (seed, requests) = (value.get("seed")?, value.get("requests")?);
-            // Lines of before there was a choice are of UFS.
+            // Lines from before stacks could be chosen are for UFS.
             let on = value.get("on").and_then(Value::as_str).unwrap_or(On::Ufs.name());
             let block = value.get("block").and_then(Value::as_u64);
             Some(Self::key((on, block), (seed, requests)))

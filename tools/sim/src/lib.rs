@@ -1,4 +1,4 @@
-//! Whole stacks under one seed: a workload, the stack, a modelled device, and what goes wrong.
+//! Whole stacks under one seed: a workload, the stack, a modelled device, and injected faults.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

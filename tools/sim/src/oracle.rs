@@ -1,24 +1,24 @@
-//! What a block device may answer, and what it may not.
+//! The answers that a block device may give, and those it may not.
 //!
 //! Every write gives its blocks a version of their own and fills each 512-byte sector with a stamp
-//! (block, version, check). A sector read back names the version it came from; the oracle knows
-//! which versions are possible:
+//! (block, version, check). A sector read back identifies the version it came from; the oracle
+//! knows which versions are possible:
 //!
 //! - without a power loss since, only the version written last, if its write succeeded;
 //! - a write that failed, or was in flight, may or may not have happened, sector by sector;
-//! - a power loss may take back everything younger than the last version that a completed flush
-//!   or a forced write made durable, sector by sector - and nothing older.
+//! - a power loss may undo everything newer than the last version that a completed flush or a
+//!   forced write made durable, sector by sector - and nothing older.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Bytes stamped together: what a device may tear a block at.
+/// Unit of stamping, bytes: the granularity at which a device may tear a block.
 pub const SECTOR: usize = 512;
 
-/// A write's name: 0 is "never written".
+/// The number of a write; 0 means "never written".
 type Version = u32;
 
-/// A sector that cannot be what it is.
+/// A sector with impossible content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     block: u64,
@@ -42,11 +42,11 @@ impl fmt::Display for Wrong {
 /// What is known of one block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Certainly on the medium, or something younger is.
+    /// On the medium for certain, unless something newer is.
     durable: Version,
-    /// Begun since `durable`, oldest first: what a power loss can bring back.
+    /// Begun since `durable`, oldest first: what may be found after a power loss.
     younger: Vec<Version>,
-    /// Everything the block may hold; always includes the newest.
+    /// Everything that the block may contain; always includes the newest.
     possible: BTreeSet<Version>,
 }
 
@@ -69,7 +69,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Nothing was written yet: every block reads as zeros.
+    /// An unwritten device: every block reads as zeros.
     pub fn new(seed: u32, blocks: u64, block_size: u32) -> Self {
         let fresh = Block { possible: BTreeSet::from([0]), ..Block::default() };
         let blocks = vec![fresh; usize::try_from(blocks).expect("too many blocks for a test")];
@@ -77,7 +77,7 @@ impl Oracle {
         Self { seed, block_size: block_size as usize, blocks, zeros, next: 1 }
     }
 
-    /// A write of these blocks is about to be issued: fills `data`, returns its version.
+    /// A write to these blocks is about to be issued: fills `data`, returns its version.
     pub fn begin_write(&mut self, first: u64, data: &mut [u8]) -> Version {
         let version = self.next;
         self.next += 1;
@@ -92,8 +92,8 @@ impl Oracle {
         version
     }
 
-    /// A deletion of `count` blocks is about to be issued; returns its version. A deletion ends
-    /// as a write does: the device promises that deleted blocks read as zeros.
+    /// A deletion of `count` blocks is about to be issued; returns its version. A deletion ends as
+    /// a write does: the device promises that deleted blocks read as zeros.
     pub fn begin_delete(&mut self, first: u64, count: u64) -> Version {
         let version = self.next;
         self.next += 1;
@@ -105,7 +105,7 @@ impl Oracle {
         version
     }
 
-    /// The write of `count` blocks ended; they were not written by anyone else meanwhile.
+    /// The write of `count` blocks has ended; nobody else wrote them meanwhile.
     pub fn end_write(&mut self, first: u64, count: u64, version: Version, end: WriteEnd) {
         for block in &mut self.blocks[first as usize..(first + count) as usize] {
             if end != WriteEnd::Unknown {
@@ -117,9 +117,9 @@ impl Oracle {
         }
     }
 
-    /// The blocks' present versions, to be passed to [`flushed`](Self::flushed) when a flush
-    /// that starts now has succeeded. Blocks whose newest write is not known to have succeeded
-    /// are not vouched for.
+    /// The current versions of the blocks, to be passed to [`flushed`](Self::flushed) when a flush
+    /// that starts now has succeeded. Blocks whose newest write is not known to have succeeded are
+    /// not included.
     pub fn before_flush(&self) -> Vec<(u64, Version)> {
         let settled = |block: &Block| match block.possible.len() {
             1 => block.possible.first().copied(),
@@ -128,14 +128,14 @@ impl Oracle {
         (0..).zip(&self.blocks).filter_map(|(at, block)| Some((at, settled(block)?))).collect()
     }
 
-    /// A flush succeeded that began when `vouched` was taken.
+    /// A flush that began when `vouched` was taken has succeeded.
     pub fn flushed(&mut self, vouched: &[(u64, Version)]) {
         for &(at, version) in vouched {
             self.blocks[at as usize].make_durable(version);
         }
     }
 
-    /// Power was lost: whatever was not durable may be gone or be there.
+    /// Power was lost: everything that was not durable may or may not be present.
     pub fn power_lost(&mut self) {
         for block in &mut self.blocks {
             block.possible.insert(block.durable);
@@ -146,7 +146,7 @@ impl Oracle {
     /// Checks what was read from the blocks starting at `first`.
     ///
     /// # Errors
-    /// The first sector that cannot be.
+    /// The first sector with an impossible content.
     pub fn check(&self, first: u64, data: &[u8]) -> Result<(), Wrong> {
         for (block, bytes) in (first..).zip(data.chunks_exact(self.block_size)) {
             let known = &self.blocks[block as usize];

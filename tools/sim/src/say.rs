@@ -3,11 +3,11 @@
 use std::fmt::Arguments;
 use std::io::{Write as _, stdout};
 
-/// How a program ends that SIGPIPE ended.
+/// The exit status of a program ended by SIGPIPE.
 const NOBODY_READS: i32 = 128 + 13;
 
-/// Writes a line. When nobody reads any more - `| head` has seen enough - the program ends without
-/// a word, as others do.
+/// Writes a line. If nobody reads any more - `| head` has seen enough - the program ends silently,
+/// as others do.
 pub(crate) fn line(text: Arguments<'_>) {
     if writeln!(stdout(), "{text}").is_err() {
         std::process::exit(NOBODY_READS);

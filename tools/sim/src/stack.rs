@@ -1,4 +1,4 @@
-//! The stacks that worlds are made of: a model, its driver, and the shapes of its units.
+//! The stacks of the worlds: a model, its driver, and the shapes of its units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use flysch_wire::mmc::{NATIVE_SECTOR, SECTOR};
 
 use crate::violation::Violation;
 
-/// Which stack a world is made of.
+/// The stack of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum On {
     /// UFS, with SCSI disks.
@@ -56,7 +56,7 @@ impl On {
         }
     }
 
-    /// The kinds of fault it knows.
+    /// The kinds of faults it supports.
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Ufs => &Kind::UFS,
@@ -86,7 +86,7 @@ impl FromStr for On {
     }
 }
 
-/// What a seed chooses of a stack.
+/// What a seed chooses for a stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) lanes: u8,
@@ -95,29 +95,29 @@ pub(crate) struct Choice {
     /// UFS: multi-circular queues. NVMe: scatter gather lists. AHCI, eMMC: commands are queued in
     /// the device.
     variant: bool,
-    /// Without work for so long the link hibernates, microseconds.
+    /// The idle time after which the link hibernates, microseconds.
     auto_hibern8_us: Option<u32>,
-    /// UFS: how the ends of commands are told, and by whom errors are dealt with. NVMe: where
-    /// doorbells and queues lie.
+    /// UFS: how completions are signalled, and who handles errors. NVMe: where doorbells and queues
+    /// are.
     ways: Ways,
 }
 
-/// What an operating system chooses of a host.
+/// What an operating system chooses for a host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ways {
-    /// The host has a lane of its own.
+    /// The host has its own lane.
     apart: bool,
-    /// Nobody is interrupted.
+    /// There are no interrupts.
     polled: bool,
     /// All queues share the line.
     one_line: bool,
     /// Several completions share an interrupt.
     aggregated: bool,
-    /// bQueueDepth: less than the lanes send.
+    /// bQueueDepth: fewer commands than the lanes send.
     device_queue: u8,
-    /// NVMe: doorbells are registers alone.
+    /// NVMe: doorbells are only registers.
     registers: bool,
-    /// NVMe: submission queues lie in the controller's memory.
+    /// NVMe: submission queues are in the controller's memory.
     controller_memory: bool,
 }
 
@@ -136,44 +136,44 @@ impl Ways {
 }
 
 impl Choice {
-    /// How long a world rests now and then: longer than the link needs to hibernate.
+    /// How long a world rests occasionally: longer than the link needs to hibernate.
     pub(crate) fn rest_nanos(&self) -> Option<u64> {
         self.auto_hibern8_us.map(|us| u64::from(us) * 3000)
     }
 }
 
-/// What a world gives its stack.
+/// What a world provides to its stack.
 pub(crate) struct Setting<'a> {
     pub(crate) choice: Choice,
     pub(crate) plan: &'a Plan,
     pub(crate) seed: u64,
-    /// Bytes of each unit.
+    /// Size of each unit, bytes.
     pub(crate) unit_bytes: u64,
-    /// Bytes of a block of the disks, where somebody chose; [`Setting::block`] else.
+    /// Block size of the disks in bytes, if one was chosen; otherwise [`Setting::block`].
     pub(crate) chosen_block: Option<u32>,
-    /// All memory of the machine; the driver's own part of it; a part to look for units with.
+    /// All memory of the machine; the driver's own part of it; a part to scan for units with.
     pub(crate) memory: &'a DmaRegion,
     pub(crate) driver: DmaRegion,
     pub(crate) scratch: DmaRegion,
 }
 
 impl Setting<'_> {
-    /// Bytes of a block of the disks.
+    /// Block size of the disks, bytes.
     fn block(&self) -> u32 {
         self.chosen_block.unwrap_or(BLOCK)
     }
 }
 
-/// Bytes of a block where nobody chose.
+/// Default block size, bytes.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// A host that rides on no port, and is polled by itself.
+/// A host that is not part of a port, and is polled by itself.
 pub(crate) trait Apart {
     fn poll(&mut self, now: Instant);
     fn poll_at(&self) -> Option<Instant>;
 }
 
-/// A stack that is up: its machine, its host if that is apart, a port for each lane, and its units.
+/// A running stack: its machine, its host if that is apart, a port for each lane, and its units.
 pub(crate) struct Opened<S: Stack> {
     pub(crate) machine: Machine<S>,
     pub(crate) host: Option<Box<dyn Apart>>,
@@ -188,25 +188,25 @@ pub(crate) type Machine<S> = Inline<<S as Stack>::Model>;
 pub(crate) trait Stack: Sized {
     type Model: Model;
     type Port: Port<Protocol: Family>;
-    /// Bits of a unit's number that make it that of another unit.
+    /// The bits to flip in a unit's number to get the number of another unit.
     const OTHER_UNIT: u64;
 
     fn injector(model: &Self::Model) -> &Injector;
 
     fn choose(random: &mut Random) -> Choice;
 
-    /// Bytes of memory that the driver needs, and a disk for each lane.
+    /// Bytes of memory that the driver needs, and that the disk of each lane needs.
     fn needs(choice: Choice) -> (usize, usize);
 
-    /// Bytes of the pieces that a list of segments is made of.
+    /// Sizes in bytes of the pieces that lists of segments are made of.
     fn pieces(choice: Choice) -> [u32; 4];
 
-    /// Whether a command that the device answers with an error takes no other with it.
+    /// Whether a command that the device answers with an error leaves other commands alone.
     fn fails_alone(_: Choice) -> bool {
         true
     }
 
-    /// How often a fault of this kind can end everything in flight badly.
+    /// How often a fault of this kind can make everything in flight fail.
     fn rounds(_: Kind) -> u64 {
         1
     }
@@ -214,13 +214,13 @@ pub(crate) trait Stack: Sized {
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation>;
 }
 
-/// Pieces of any bytes: whole blocks, pieces that no block ends with, or more of them than a
+/// Pieces of any size: whole blocks, pieces that do not end with a block, or more of them than a
 /// command has segments.
 const ANY: [u32; 4] = [4096, 3332, 512, 64 * 1024 + 4];
 /// Pieces of whole pages.
 const PAGES: [u32; 4] = [4096, 8192, 12 * 1024, 64 * 1024];
 
-/// How often something is tried that a fault may hit; a user would try again.
+/// How often an operation that a fault may hit is tried; a user would retry, too.
 const TRIES: u32 = 5;
 
 fn try_often<T, E: fmt::Display>(mut what: impl FnMut() -> Result<T, E>) -> Result<T, Violation> {
@@ -311,7 +311,7 @@ type UfsHost = flysch_ufs::Host<Inline<UfsModel>>;
 
 impl Apart for UfsHost {
     fn poll(&mut self, now: Instant) {
-        // Nobody asks it for anything, so there are no results.
+        // There are no requests, so there are no results.
         let _ = UfsHost::poll(self, now);
     }
 
@@ -380,7 +380,7 @@ fn ufs_options(choice: Choice) -> flysch_ufs::Options {
     }
 }
 
-/// Bytes of controller memory: more than the queues of three lanes.
+/// Size of controller memory, bytes: more than the queues of three lanes.
 const NVME_MEMORY: u32 = 64 << 10;
 
 /// NVMe.
@@ -389,7 +389,7 @@ pub(crate) struct Nvme;
 impl Stack for Nvme {
     type Model = NvmeModel;
     type Port = flysch_nvme::Port<Inline<NvmeModel>>;
-    /// The first and the second namespace; the third has none beside it.
+    /// The first and the second namespace; the third has no other one.
     const OTHER_UNIT: u64 = 3;
 
     fn injector(model: &NvmeModel) -> &Injector {
@@ -459,7 +459,7 @@ fn nvme_options(choice: Choice) -> flysch_nvme::Options {
     }
 }
 
-/// SATA: a disk at each port, and a port is a lane.
+/// SATA: a disk at each port; a port is a lane.
 pub(crate) struct Ahci;
 
 impl Stack for Ahci {
@@ -541,14 +541,14 @@ fn sata_disk(setting: &Setting<'_>) -> Attached {
     })
 }
 
-/// SATA behind a port multiplier: a disk at each of its ports, and all of them share a port, whose
-/// HBA keeps them apart by their FISes or speaks to one at a time.
+/// SATA behind a port multiplier: a disk at each of its ports, all of which share a port, whose HBA
+/// tells them apart by their FISes or addresses one at a time.
 pub(crate) struct Pmp;
 
 impl Stack for Pmp {
     type Model = AhciModel;
     type Port = Member<flysch_ahci::Port<Inline<AhciModel>>>;
-    /// The next port of the multiplier, or the one before.
+    /// The next port of the multiplier, or the previous one.
     const OTHER_UNIT: u64 = 1;
 
     fn injector(model: &AhciModel) -> &Injector {
@@ -597,7 +597,7 @@ impl Stack for Pmp {
             if (0..count).all(|unit| port.device_behind(unit).is_some()) {
                 break;
             }
-            // What fails now is tried again.
+            // What fails now is retried.
             let _ = port.run(&machine, flysch_ahci::Operation::Reset);
         }
         let shape = |unit: u8| {
@@ -633,13 +633,13 @@ fn ahci_options(choice: Choice) -> flysch_ahci::Options {
 /// eMMC.
 pub(crate) struct Emmc;
 
-/// Intel's Elkhart Lake controller, which the model is like.
+/// Intel's Elkhart Lake controller, which the model resembles.
 const ELKHART_LAKE: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
 
 impl Stack for Emmc {
     type Model = EmmcModel;
     type Port = flysch_emmc::Port<Inline<EmmcModel>>;
-    /// Another partition than the one that is selected.
+    /// A partition other than the selected one.
     const OTHER_UNIT: u64 = 1;
 
     fn injector(model: &EmmcModel) -> &Injector {
@@ -648,7 +648,7 @@ impl Stack for Emmc {
 
     fn choose(random: &mut Random) -> Choice {
         let variant = random.below(3) != 0;
-        // More lanes than one need a queue.
+        // More than one lane needs a queue.
         let lanes = if variant { 1 + random.below(3) as u8 } else { 1 };
         let depth = 1 + random.below(31) as u16;
         let ways = Ways { polled: random.below(4) == 0, ..Ways::default() };
@@ -676,7 +676,7 @@ impl Stack for Emmc {
             native_sectors: setting.chosen_block == Some(NATIVE_SECTOR),
             ..card_config(setting)
         };
-        // Enhanced strobe has no sampling point that could be lost.
+        // Enhanced strobe has no sampling point to lose.
         let timing = match setting.seed % 4 {
             0 => flysch_emmc::Timing::Hs400,
             1 => flysch_emmc::Timing::Hs200,
@@ -686,7 +686,7 @@ impl Stack for Emmc {
     }
 }
 
-/// An SD card: no queue, no cache, nobody but the host.
+/// An SD card: no queue, no cache, only the host.
 pub(crate) struct Sd;
 
 impl Stack for Sd {
@@ -698,7 +698,7 @@ impl Stack for Sd {
         Emmc::injector(model)
     }
 
-    /// Of high capacity, with UHS-I, or small, with addresses of bytes.
+    /// A high-capacity card with UHS-I, or a small one with byte addresses.
     fn choose(random: &mut Random) -> Choice {
         Choice { lanes: 1, variant: random.below(4) != 0, ..Emmc::choose(random) }
     }
@@ -711,14 +711,14 @@ impl Stack for Sd {
         ANY
     }
 
-    /// No interrupt of high priority ends what a card is busy with: what waits for it runs out of
-    /// time, and what comes in its place ends with the reset of the card.
+    /// A high-priority interrupt cannot end what a card is busy with: a command that waits for it
+    /// times out, and the next one ends with the reset of the card.
     fn rounds(kind: Kind) -> u64 {
         if kind == Kind::BusyStuck { 2 } else { 1 }
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
-        // The disk is the first part of it.
+        // The disk is the first part of the card.
         let size = if setting.choice.variant { 4 << 30 } else { setting.unit_bytes };
         let config = EmmcConfig { profile: SD_UHS, size, ..card_config(setting) };
         let timing = match setting.seed % 4 {

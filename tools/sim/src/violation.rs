@@ -1,14 +1,14 @@
-//! What must not happen in a world.
+//! Violations that must not happen in a world.
 
 use flysch_api::block::Operation;
 
 use crate::oracle::Wrong;
 use crate::witness::PortWrong;
 
-/// What must not happen.
+/// A violation that must not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
-    /// A read gave what cannot be there.
+    /// A read returned impossible data.
     #[error("data: {0}")]
     Data(Wrong),
     /// A completion for a request that is not in flight.
@@ -17,39 +17,39 @@ pub enum Violation {
     /// Requests that never ended.
     #[error("{0} requests never ended")]
     NeverEnded(usize),
-    /// A request failed though nothing went wrong.
+    /// A request failed without a fault.
     #[error("{operation} failed without a fault: {error}")]
     FailedWithoutFault {
-        /// What was asked.
+        /// The operation.
         operation: Operation,
-        /// What was answered.
+        /// The error.
         error: flysch_api::block::Error,
     },
-    /// The port did not end every command once.
+    /// The port did not end every command exactly once.
     #[error(transparent)]
     Port(#[from] PortWrong),
-    /// More commands ended badly than the faults explain.
+    /// More commands failed than the faults explain.
     #[error("{bad} commands ended badly, and the faults explain {explained}: {faults}")]
     MoreThanFaults {
-        /// Commands that did not end plainly well.
+        /// Number of commands that did not simply succeed.
         bad: u64,
-        /// How many could.
+        /// Number that the faults explain.
         explained: u64,
         /// The faults, and how often each happened.
         faults: String,
     },
-    /// A driver gave its device up, which was there. Nothing is said of what is on it.
+    /// A driver gave up a device that was present. Nothing is known about its contents.
     #[error("the driver gave the device up, as its recoveries failed: {faults}")]
     GivenUp {
         /// The faults, and how often each happened.
         faults: String,
     },
-    /// Reads of a device that works failed again and again.
+    /// Reads of a working device failed repeatedly.
     #[error("block {block} cannot be read back: {error}")]
     Unreadable {
         /// The first block of the read.
         block: u64,
-        /// How the last one ended.
+        /// The error of the last one.
         error: flysch_api::block::Error,
     },
     /// The stack could not be set up.

@@ -1,8 +1,8 @@
-//! A chip written until it is worn out: is its wear level, and what happens at the end?
+//! A chip written until it is worn out: is its wear even, and what happens at the end?
 //!
-//! A volume fills the device. Most of it is written once and never again, some now and then, a
-//! little all the time; each LEB's content is known and is compared at every attach and at the end.
-//! The power goes now and then between two writes. Time is the chip's own.
+//! A volume fills the device. Most of it is written only once, some of it occasionally, a little
+//! all the time; the content of each LEB is known and is compared at every attach and at the end.
+//! Power fails occasionally between two writes. Time is the chip's own.
 
 use flysch_api::flash::FlashMut;
 use flysch_api::volume::{Volume, VolumeMut};
@@ -10,24 +10,24 @@ use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_models::random::Random;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, ReadOnly, Statistics, UbiDevice};
 
-/// What is to be done.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Decides everything.
+    /// Determines everything.
     pub seed: u64,
-    /// Blocks of the chip.
+    /// Number of blocks of the chip.
     pub blocks: u32,
-    /// Erases that every block stands; the best stand twice as many.
+    /// Number of erases that every block stands; the best stand twice as many.
     pub endurance: u32,
-    /// Difference of erase counters from which LEBs are moved.
+    /// Difference of erase counters at which LEBs are moved.
     pub threshold: u32,
-    /// Time from one change to the next, nanoseconds, unless the chip needs longer.
+    /// Time between changes, nanoseconds, unless the chip needs longer.
     pub interval_ns: u64,
-    /// Blocks that are bad from the start.
+    /// Number of blocks that are bad from the start.
     pub factory_bad: u32,
-    /// Changes between two losses of power.
+    /// Number of changes between two power losses.
     pub changes_per_life: u64,
-    /// Changes after which it is given up.
+    /// Number of changes after which the run is stopped.
     pub changes_max: u64,
 }
 
@@ -46,39 +46,39 @@ impl Default for Plan {
     }
 }
 
-/// What happened.
+/// The results.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Time that passed, nanoseconds.
+    /// Elapsed time, nanoseconds.
     pub time_ns: u64,
     /// Time in which the chip was busy, nanoseconds.
     pub busy_ns: u64,
-    /// LEBs changed.
+    /// Number of LEBs changed.
     pub changes: u64,
-    /// What UBI did.
+    /// The operations of UBI.
     pub statistics: Statistics,
-    /// Times the power went.
+    /// Number of power losses.
     pub power_losses: u64,
-    /// Widest difference of the erase counters of good blocks.
+    /// Maximum difference of the erase counters of good blocks.
     pub widest: u32,
-    /// Least and most erases of the good blocks at the end.
+    /// Minimum and maximum number of erases of the good blocks at the end.
     pub erases: (u32, u32),
     /// Time of the first block that went bad, nanoseconds.
     pub first_bad_ns: Option<u64>,
-    /// Blocks bad at the end.
+    /// Number of bad blocks at the end.
     pub bad: u32,
-    /// LEBs compared.
+    /// Number of LEBs compared.
     pub compared: u64,
-    /// Why the device takes no changes at the end.
+    /// Why the device takes no more changes at the end.
     pub end: Option<ReadOnly>,
 }
 
-/// The device and what it should hold.
+/// The device and its expected contents.
 struct World {
     plan: Plan,
     random: Random,
     report: Report,
-    /// What each LEB was last filled from.
+    /// The seed that each LEB was last filled from.
     seeds: Vec<u64>,
     page: usize,
     data: Vec<u8>,
@@ -123,7 +123,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
 }
 
 fn profile(plan: &Plan) -> Profile {
-    // 16 pages instead of 64 save this computer's time; the erases are what counts.
+    // 16 pages instead of 64 save time on this computer; only the erases matter.
     let profile = Profile::named("MT29F2G08ABAEA").expect("it is in the list");
     let profile = profile.with_blocks(plan.blocks).with_pages_per_block(16);
     Profile { endurance: plan.endurance, ..profile }
@@ -139,7 +139,7 @@ fn options(plan: &Plan) -> DeviceOptions {
 }
 
 impl World {
-    /// Writes until the power goes (`true`) or the device takes no more (`false`).
+    /// Writes until power fails (`true`) or the device takes no more changes (`false`).
     fn live(&mut self, device: &mut UbiDevice<NandChip>, id: u32) -> Result<bool, String> {
         for _ in 0..self.plan.changes_per_life {
             if self.report.changes >= self.plan.changes_max {
@@ -161,7 +161,7 @@ impl World {
         Ok(true)
     }
 
-    /// A hundredth of the LEBs gets nine of ten changes, a tenth the rest.
+    /// A hundredth of the LEBs gets nine of ten changes, a tenth gets the rest.
     fn choose(&mut self) -> u32 {
         let lebs = self.seeds.len() as u64;
         let hot = (lebs / 100).max(1);
@@ -193,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// Looks at the erase counters now and then.
+    /// Checks the erase counters occasionally.
     fn watch(&mut self, device: &UbiDevice<NandChip>) {
         if device.account().bad > self.plan.factory_bad && self.report.first_bad_ns.is_none() {
             self.report.first_bad_ns = Some(device.flash().busy_ns() + self.waited_ns);
@@ -240,7 +240,7 @@ impl World {
         all.recovered_writes += one.recovered_writes;
     }
 
-    /// The end: read-only, everything there, and still there after the next attach.
+    /// The end: read-only, everything present, and still present after the next attach.
     fn finish(mut self, mut device: UbiDevice<NandChip>, id: u32) -> Result<Report, String> {
         self.spread(&device);
         self.report.end = device.read_only();

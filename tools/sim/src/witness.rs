@@ -1,29 +1,29 @@
-//! A port that is watched: every command it takes is owed one outcome.
+//! A port under observation: every command that it accepts must have exactly one outcome.
 //!
-//! The disk above hides what a port does wrong: it tries again. So the outcomes are counted here,
-//! between disk and driver, and mistakes that stand for those of a driver are planted beneath.
+//! The disk above hides a port's errors by retrying. So the outcomes are counted here, between disk
+//! and driver, and mistakes that stand for a driver's are planted below.
 
 use std::collections::BTreeSet;
 
 use flysch_api::command::{Command, Declined, Ended, Failure, Limits, Outcome, Port, Token};
 use flysch_api::machine::{DmaRegion, Instant};
 
-/// A mistake of a driver, planted beneath the counting.
+/// A mistake of a driver, planted below the counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortMistake {
     /// One outcome in a hundred comes twice.
     OutcomeTwice,
     /// One outcome in a hundred never comes.
     OutcomeLost,
-    /// One command in a hundred that ended well is told as taken by a reset.
+    /// One command in a hundred that succeeded is reported as lost in a reset.
     ResetWithoutCause,
-    /// What the device moved less than asked for is told as done.
+    /// A transfer shorter than requested is reported as complete.
     ShortAsGood,
     /// One command in a hundred goes to the next unit.
     OtherUnit,
 }
 
-/// What a port did that it must not.
+/// A violation by a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortWrong {
     /// An outcome for a command that is not in flight.
@@ -34,14 +34,14 @@ pub enum PortWrong {
     StillOwed(usize),
 }
 
-/// How many commands ended how.
+/// The numbers of commands by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Taken by the port.
+    /// Accepted by the port.
     pub started: u64,
-    /// Ended plainly well.
+    /// Simply succeeded.
     pub good: u64,
-    /// Answered by the device, not plainly well.
+    /// Answered by the device, but not a simple success.
     pub answered: u64,
     /// Ended by the driver: a deadline, a reset, a status of the controller, no unit.
     pub driver: u64,
@@ -50,7 +50,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Adds those of another port.
+    /// Adds the outcomes of another port.
     pub fn add(&mut self, other: &Self) {
         self.started += other.started;
         self.good += other.good;
@@ -60,18 +60,18 @@ impl Outcomes {
     }
 }
 
-/// A port under watch.
+/// A port under observation.
 pub(crate) struct Witness<P> {
     port: P,
     mistake: Option<PortMistake>,
-    /// Bits of a unit's number that make it that of another.
+    /// The bits to flip in a unit's number to get the number of another unit.
     other_unit: u64,
     owed: BTreeSet<u32>,
     outcomes: Outcomes,
     wrong: Option<PortWrong>,
-    /// Commands seen, to plant a mistake in one of a hundred.
+    /// Number of commands seen, to plant a mistake in one of a hundred.
     seen: u64,
-    /// An outcome that will come again.
+    /// An outcome to be delivered again.
     again: Option<Outcome>,
 }
 
@@ -81,12 +81,12 @@ impl<P: Port> Witness<P> {
         Self { port, mistake, other_unit, owed, outcomes, wrong: None, seen: 0, again: None }
     }
 
-    /// What ended how.
+    /// The outcomes so far.
     pub(crate) fn outcomes(&self) -> Outcomes {
         self.outcomes
     }
 
-    /// What the port did wrong; `at_rest` if nothing is in flight above it.
+    /// The port's violation, if any; `at_rest` if nothing is in flight above it.
     pub(crate) fn wrong(&self, at_rest: bool) -> Option<PortWrong> {
         let left = self.owed.len();
         self.wrong.or((at_rest && left > 0).then_some(PortWrong::StillOwed(left)))

@@ -1,11 +1,11 @@
 //! One seed, one world: a whole stack from the workload to the media, faults included.
 //!
-//! The seed chooses the queue design, the number of lanes, the depth, what goes wrong how often,
-//! the number of units, whether lanes rest, and the workload; which stack it is, is the caller's
-//! choice. The clock is virtual, so a world that fails is replayed by its seed. Checked throughout:
-//! every command ends exactly once at the port and every request above it, no more of them badly
-//! than the faults explain; every read gives something the [`Oracle`] allows; nothing a completed
-//! flush or forced write covered is ever lost.
+//! The seed chooses the queue design, the number of lanes, the depth, the kinds and rates of
+//! faults, the number of units, whether lanes rest, and the workload; the stack is the caller's
+//! choice. The clock is virtual, so a failing world is replayed by its seed. Checked throughout:
+//! every command ends exactly once at the port and every request above it, no more of them fail
+//! than the faults explain; every read returns something that the [`Oracle`] allows; nothing
+//! covered by a completed flush or forced write is ever lost.
 
 use std::collections::BTreeMap;
 
@@ -24,33 +24,33 @@ use crate::stack::{
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
 
-/// Blocks of each unit.
+/// Number of blocks of each unit.
 const BLOCKS: u64 = 512;
-/// Longest request: longer than the disk's transfer maximum, so that some are split.
+/// Maximum request length: more than the disk's transfer maximum, so that some are split.
 const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
-/// Requests of a lane's shift.
+/// Number of requests in a lane's shift.
 const SHIFT: u64 = 100;
-/// Virtual time without the end of a request after which a world hangs: some deadlines of 60 s,
-/// with their retries and resets.
+/// Virtual time without a completed request after which a world counts as hanging: several
+/// deadlines of 60 s, with their retries and resets.
 const PATIENCE_NANOS: u64 = 1_800_000_000_000;
 const MEMORY_ADDRESS: u64 = 0x4000_0000;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// What the world is made of.
+    /// The stack of the world.
     pub on: On,
-    /// Decides everything that is not decided here.
+    /// Determines everything not specified here.
     pub seed: u64,
-    /// Requests to issue.
+    /// Number of requests to issue.
     pub requests: u64,
-    /// Bytes of a block, 512 or 4096: what requests are whole numbers of, and the disks' own.
-    /// `None` is 4096, with an eMMC device or a card that has sectors of 512 bytes.
+    /// Block size in bytes, 512 or 4096: requests are whole numbers of blocks, and the disks use
+    /// it. `None` is 4096, with an eMMC device or a card that has sectors of 512 bytes.
     pub block: Option<u32>,
-    /// What goes wrong; `None` lets the seed choose.
+    /// The faults; `None` to let the seed choose.
     pub plan: Option<Plan>,
-    /// A mistake planted on purpose, to prove that it is found.
+    /// A mistake planted on purpose, to prove that it is detected.
     pub mistake: Option<Mistake>,
 }
 
@@ -63,7 +63,7 @@ pub enum Mistake {
     DoubleCompletion,
     /// One write in a hundred is reported done and never sent.
     LostWrite,
-    /// Two pieces of one list in ten lie where the other should.
+    /// Two pieces of one list in ten are swapped.
     SwappedSegments,
     /// A mistake of the driver.
     Port(PortMistake),
@@ -79,27 +79,27 @@ impl Mistake {
     }
 }
 
-/// What happened in one world or in many.
+/// The results of one world or of many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Worlds.
+    /// Number of worlds.
     pub worlds: u64,
-    /// Requests that ended, by operation: read, write, flush, delete.
+    /// Completed requests, by operation: read, write, flush, delete.
     pub requests: [u64; 4],
     /// Requests that ended with an error.
     pub failed: u64,
-    /// Faults injected, by the order of [`Kind::ALL`].
+    /// Faults injected, in the order of [`Kind::ALL`].
     pub faults: [u64; Kind::ALL.len()],
-    /// What became of the commands that the disks put to their ports, retries included.
+    /// The outcomes of the commands that the disks sent to their ports, including retries.
     pub outcomes: Outcomes,
-    /// Bytes read and compared.
+    /// Number of bytes read and compared.
     pub compared: u64,
     /// Virtual time, nanoseconds.
     pub nanos: u64,
 }
 
 impl Default for Totals {
-    /// Nothing yet.
+    /// No results.
     fn default() -> Self {
         Self {
             worlds: 0,
@@ -159,7 +159,7 @@ struct Pending {
     count: u64,
     version: u32,
     forced: bool,
-    /// Power losses before it was issued.
+    /// Number of power losses before it was issued.
     losses: u64,
     vouched: Vec<(u64, u32)>,
 }
@@ -177,11 +177,11 @@ struct World<S: Stack> {
     host: Option<Box<dyn Apart>>,
     lanes: Vec<Lane<S>>,
     data: DmaRegion,
-    /// Where the lists of segments begin in the machine's memory.
+    /// Offset of the lists of segments in the machine's memory.
     lists: usize,
     random: Random,
     oracle: Oracle,
-    /// Bytes of a block.
+    /// Block size, bytes.
     block: u32,
     pending: BTreeMap<u64, Pending>,
     busy: Vec<bool>,
@@ -189,19 +189,19 @@ struct World<S: Stack> {
     losses: u64,
     mistake: Option<Mistake>,
     has_faults: bool,
-    /// Commands in flight at once, all lanes together.
+    /// Maximum number of commands in flight, all lanes together.
     slots: u64,
     choice: Choice,
-    /// Lanes work in shifts, and with nothing in flight they are not polled.
+    /// Lanes work in shifts, and are not polled while they have nothing in flight.
     is_lazy: bool,
     requests: [u64; 4],
     failed: u64,
-    /// How the last request that failed ended.
+    /// The error of the last failed request.
     last_error: Option<block::Error>,
     compared: u64,
 }
 
-/// Room for the longest list of segments, bytes: a segment is 512 bytes at least.
+/// Room for the longest list of segments, bytes: a segment has at least 512 bytes.
 const LIST: usize = BUFFER / 512 * flysch_api::data::ENTRY;
 const BUFFER: usize = (REQUEST_BLOCKS_MAX * BLOCK as u64) as usize;
 
@@ -213,7 +213,7 @@ impl<S: Stack> World<S> {
         let choice = S::choose(&mut random);
         let Choice { lanes, depth, units, .. } = choice;
         let (driver_len, scratch_len) = S::needs(choice);
-        // Wherever it begins, the driver aligns its parts.
+        // Whatever its start, the driver aligns its parts.
         let (driver_len, scratch_len) = (driver_len + 4096, scratch_len.next_multiple_of(64));
         let buffers = usize::from(lanes) * usize::from(depth);
         let scratch_at = buffers * BUFFER + driver_len;
@@ -240,7 +240,7 @@ impl<S: Stack> World<S> {
                 flysch_cam::Options { transfer_max: TRANSFER_MAX, ..Default::default() };
             let disk =
                 Disk::new(port, shapes[unit], scratch, &disk_options).map_err(|e| set_up(&e))?;
-            // A lane may get less than it asked for, never more.
+            // A lane may get less than it requested, never more.
             let first = number * usize::from(depth);
             let room = disk.geometry().queue_depth.min(u32::from(depth)) as usize;
             let base = unit as u64 * BLOCKS;
@@ -278,7 +278,7 @@ impl<S: Stack> World<S> {
         let mut moved = self.machine.now();
         let rest_nanos = self.choice.rest_nanos();
         while left > 0 || !self.pending.is_empty() {
-            // Now and then nothing is asked for until all is done, and a while longer.
+            // Occasionally no requests are made until all are done, and for a while longer.
             let is_pause = rest_nanos.is_some() && left % 64 == 1;
             if let (Some(nanos), true) = (rest_nanos, is_pause && self.pending.is_empty()) {
                 self.rest(nanos);
@@ -300,7 +300,7 @@ impl<S: Stack> World<S> {
             }
             for lane in 0..self.lanes.len() {
                 let now = self.machine.now();
-                // Who has nothing in flight need not poll, unless it carries the host.
+                // A lane with nothing in flight need not be polled, unless it carries the host.
                 let rests = self.is_lazy && (lane > 0 || self.host.is_some());
                 if rests && self.pending.values().all(|pending| pending.lane != lane) {
                     continue;
@@ -329,20 +329,20 @@ impl<S: Stack> World<S> {
         Ok(())
     }
 
-    /// Whether a lane takes requests now. Lazy lanes work in shifts, and sleep through what befalls
-    /// the others.
+    /// Whether a lane takes requests now. Lazy lanes work in shifts, and sleep through the
+    /// incidents of the others.
     fn works(&self, lane: usize, left: u64) -> bool {
         !self.is_lazy || left / SHIFT % self.lanes.len() as u64 == lane as u64
     }
 
-    /// Whether the device went away for good: from then on requests end, and badly.
+    /// Whether the device has gone for good: from then on requests end with errors.
     fn is_gone(&self) -> bool {
         let gone = [Kind::PowerGone, Kind::Unplugged];
         self.faults().into_iter().any(|(kind, count)| count > 0 && gone.contains(&kind))
     }
 
-    /// With nothing in flight no port owes anything, and no more commands ended badly than what was
-    /// injected can have ended.
+    /// With nothing in flight no port owes an outcome, and no more commands have failed than the
+    /// injected faults can explain.
     fn judge_ports(&self) -> Result<(), Violation> {
         for lane in &self.lanes {
             lane.disk.port().wrong(true).map_or(Ok(()), Err)?;
@@ -356,7 +356,7 @@ impl<S: Stack> World<S> {
         Err(Violation::MoreThanFaults { bad, explained, faults: self.told() })
     }
 
-    /// The faults that happened, as a sentence has them.
+    /// The faults that happened, in words.
     fn told(&self) -> String {
         let told = self.faults().into_iter().filter(|(_, count)| *count > 0);
         let told: Vec<String> = told.map(|(kind, count)| format!("{kind} {count}")).collect();
@@ -371,11 +371,11 @@ impl<S: Stack> World<S> {
         })
     }
 
-    /// Most commands that the injected faults can have ended badly. A fault of one command ends
-    /// that one, unless the stack is one where it ends [more](Stack::fails_alone). All
-    /// others can end in a reset - some overall statuses are fatal errors, and a line
-    /// reset whose speed does not come back is one - which ends what is in flight, and each unit
-    /// then has a unit attention for each lane that comes first.
+    /// The maximum number of commands that the injected faults can have made fail. A fault of one
+    /// command ends that one, unless it ends [more](Stack::fails_alone) in this stack. All others
+    /// can end in a reset - some overall statuses are fatal errors, and so is a line reset after
+    /// which the speed is not restored - which ends what is in flight, and each unit then has a
+    /// unit attention for the first command of each lane.
     fn explained(&self) -> u64 {
         let attentions = u64::from(self.choice.units) * (1 + self.lanes.len() as u64);
         let of_kind = |(kind, count): (Kind, u64)| match kind {
@@ -385,11 +385,11 @@ impl<S: Stack> World<S> {
             }
             kind => count * (S::rounds(kind) * self.slots + attentions),
         };
-        // What the scan left pending.
+        // Those left pending by the scan.
         attentions + self.faults().into_iter().map(of_kind).sum::<u64>()
     }
 
-    /// Lets the link fall asleep: nothing is in flight and nothing comes for a while.
+    /// Lets the link fall asleep: nothing is in flight and no requests come for a while.
     fn rest(&self, nanos: u64) {
         let until = self.machine.now().after_nanos(nanos);
         while self.machine.now() < until {
@@ -403,19 +403,19 @@ impl<S: Stack> World<S> {
     fn wait(&self) -> bool {
         let lanes = self.lanes.iter().filter_map(|lane| lane.disk.poll_at());
         let next = lanes.chain(self.host.as_ref().and_then(|host| host.poll_at())).min();
-        // A deadline that is not in the future still has to let time pass.
+        // A deadline that is not in the future must still let time pass.
         let next = next.map(|at| at.max(self.machine.now().after_nanos(1)));
         self.machine.wait(next) != Wake::Idle
     }
 
-    /// Reads the whole device back in the end.
+    /// Reads the whole device back at the end.
     fn read_everything(&mut self) -> Result<(), Violation> {
         let all = (0..self.lanes.len().min(self.choice.units.into())).flat_map(|lane| {
             (0..BLOCKS).step_by(REQUEST_BLOCKS_MAX as usize).map(move |at| (lane, at))
         });
         for (lane, at) in all {
             let first = self.lanes[lane].base + at;
-            // A read may be hit by a fault; what is on the device must come out in the end.
+            // A read may be hit by a fault; eventually it must return what is on the device.
             for attempt in 0.. {
                 let before = self.failed;
                 let place = self.lanes[lane].free.pop().expect("nothing is in flight");
@@ -456,7 +456,7 @@ impl<S: Stack> World<S> {
         self.issue((lane, place), (operation, forced), range)
     }
 
-    /// A random range that no request in flight touches: two writes to one block at once would
+    /// A random range that no request in flight touches: two concurrent writes to one block would
     /// leave open which comes last.
     fn free_range(&mut self, base: u64) -> Option<(u64, u64)> {
         for _ in 0..8 {
@@ -502,7 +502,7 @@ impl<S: Stack> World<S> {
             token,
             accepted: now,
         };
-        // First: a flush vouches for nothing that a loss before it may have taken.
+        // First: a flush covers nothing that an earlier power loss may have taken.
         let losses = self.notice_losses();
         let vouched = match operation {
             Operation::Flush => self.vouched_by(lane),
@@ -537,7 +537,7 @@ impl<S: Stack> World<S> {
         }
     }
 
-    /// What a flush of this lane's unit that starts now vouches for.
+    /// What a flush of this lane's unit that starts now covers.
     fn vouched_by(&self, lane: usize) -> Vec<(u64, u32)> {
         let base = self.lanes[lane].base;
         let mut vouched = self.oracle.before_flush();
@@ -546,8 +546,8 @@ impl<S: Stack> World<S> {
     }
 
     /// A request's data, in one piece or, every other time, as a list of pieces that the stack
-    /// takes ([`Stack::pieces`]). The bytes lie as in one piece, so that comparing them needs no
-    /// list.
+    /// supports ([`Stack::pieces`]). The bytes are arranged as in one piece, so that no list is
+    /// needed to compare them.
     fn data_of(&mut self, place: usize, bytes: u32) -> Data {
         let whole = self.data.slice(place * BUFFER, bytes);
         if bytes == 0 || self.random.below(2) == 0 {
@@ -568,7 +568,7 @@ impl<S: Stack> World<S> {
         Data::list(self.machine.memory(), at, &ranges).expect("room for the list")
     }
 
-    /// A request that was never taken: its write did not happen.
+    /// Forgets a request that was never accepted: its write did not happen.
     fn forget(&mut self, token: u64) {
         if let Some(pending) = self.pending.remove(&token) {
             self.release(&pending);
@@ -585,7 +585,7 @@ impl<S: Stack> World<S> {
         self.machine.with_model(|model| S::injector(model).power_cuts())
     }
 
-    /// Power may have gone and come back since the last look: what nobody vouches for is unsure.
+    /// Power may have failed and returned since the last look: what is not durable is uncertain.
     fn notice_losses(&mut self) -> u64 {
         let losses = self.present_losses();
         if losses != self.losses {
@@ -654,7 +654,7 @@ impl<S: Stack> World<S> {
     }
 }
 
-/// One to four kinds of fault, each from rare to frequent. What stays away comes once.
+/// One to four kinds of faults, each from rare to frequent. Permanent ones come once.
 fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
     let mut plan = Plan::none();
     for _ in 0..1 + random.below(4) {
@@ -668,7 +668,7 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
             Kind::EnableGlitch | Kind::AutoHibern8 | Kind::ReadyStuck => 2,
             Kind::NoLog => 2,
             Kind::ListStuck | Kind::Deaf => 30,
-            // Flushes.
+            // Opportunities are flushes.
             Kind::SwitchError | Kind::BusyStuck => 5,
             _ => 50,
         };
@@ -681,7 +681,7 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
         };
         plan = plan.with(kind, trigger);
     }
-    // These need somebody who resets the controller, or a device that fails.
+    // These need someone who resets the controller, or a failing device.
     let needs = [
         (Kind::EnableGlitch, Kind::Fatal, 500),
         (Kind::ReadyStuck, Kind::Fatal, 500),

@@ -23,11 +23,25 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
         command: &["run", "--quiet", "--profile=dist", "--package", "flysch-cost"],
+        show: as_printed,
+    },
+    Figure {
+        name: "files",
+        title: "Instructions per 4 KiB of a file",
+        command: &[
+            "run",
+            "--quiet",
+            "--profile=dist",
+            "--package",
+            "flysch-cost",
+            "--example",
+            "files",
+        ],
         show: as_printed,
     },
     Figure {

@@ -11,25 +11,25 @@ use flysch_wire::mmc::CardStatus;
 use flysch_wire::mmc::cqhci::{CQCRDCT, CQIS, Cqis, DIRECT};
 use flysch_wire::mmc::sdhci::{Interrupts, STATUS};
 
-/// What the host answers of an errand instead of a [`BusError`]: it ended well.
+/// The host's answer to an errand instead of a [`BusError`]: it ended well.
 pub(crate) const WELL: u32 = 0;
 /// The device answered with errors; the status comes with it.
 pub(crate) const ANSWERED: u32 = 1 << 30;
 /// The deadline passed.
 pub(crate) const OVERDUE: u32 = 1 << 29;
 
-/// How soon a lane looks again for what came of an errand, nanoseconds.
+/// Interval between two checks for the result of an errand, nanoseconds.
 const ERRAND_NANOS: u64 = 1_000_000;
 
 impl<M: Machine> Lane<M> {
-    /// Clears what raised the interrupt of completions.
+    /// Clears the interrupt of completions.
     #[inline]
     pub(super) fn acknowledge(&self) {
         self.machine.write32(STATUS, Interrupts::new().with_queueing(true).into_bits());
         self.machine.write32(self.base + CQIS, Cqis::new().with_complete(true).into_bits());
     }
 
-    /// Nothing has completed: obeys the host, and looks after what waits.
+    /// Nothing has completed: obeys the host, and attends to what waits.
     #[inline(never)]
     pub(crate) fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         if self.in_flight == 0 && self.obeyed == Order::NONE {
@@ -56,7 +56,8 @@ impl<M: Machine> Lane<M> {
         self.take_ended()
     }
 
-    /// Looks why the line is up, if it is: reports errors; answers whether tasks ended meanwhile.
+    /// Finds out why the line is up, if it is: reports errors; returns whether tasks have ended
+    /// meanwhile.
     fn look_at_line(&mut self) -> bool {
         let status = self.look_for_errors();
         if !Interrupts::from_bits(status).queueing() {
@@ -66,9 +67,9 @@ impl<M: Machine> Lane<M> {
         self.tasks.refill(&self.machine)
     }
 
-    /// Looks at the error status of controller and engine, while they should run; answers the whole
-    /// status of the controller. Where nothing interrupts it does not say that the engine has
-    /// something to tell.
+    /// Checks the error status of controller and engine, while they should run; returns the whole
+    /// status of the controller. Without interrupts the status does not show that the engine has
+    /// something to report.
     pub(crate) fn look_for_errors(&self) -> u32 {
         if !self.obeyed.runs() || !self.terms.queueing {
             return 0;
@@ -86,7 +87,7 @@ impl<M: Machine> Lane<M> {
         status
     }
 
-    /// A bit of the notification register that is no transfer of this lane.
+    /// Handles a bit of the notification register that is not a transfer of this lane.
     #[cold]
     pub(super) fn settle_other(&mut self, task: u32) -> Option<Outcome> {
         let direct = self.direct.filter(|_| task == DIRECT.into());
@@ -115,7 +116,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    /// Leaves the parked state and obeys the host's latest order.
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.obeyed == Order::NONE {
@@ -160,7 +161,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Takes over what bring-up settled. While commands are in flight only the partition differs.
+    /// Takes over the terms that bring-up has set. While commands are in flight only the partition
+    /// can differ.
     pub(crate) fn take_terms(&mut self) {
         let terms = self.shared.terms();
         self.terms = terms;
@@ -181,8 +183,8 @@ impl<M: Machine> Lane<M> {
         self.set_open();
     }
 
-    /// Tasks start on the hot path while the engine queues, nothing is ordered against it, and no
-    /// outcome waits to be fetched - so that there are never more of those than slots.
+    /// Tasks start on the hot path while the engine queues, no order prevents it, and no outcome
+    /// waits to be fetched, so that there are never more of those than slots.
     fn set_open(&mut self) {
         let open = self.obeyed.runs() && self.terms.queueing && self.ended.is_empty();
         self.open = if open { u32::MAX } else { 0 };
@@ -194,7 +196,7 @@ impl<M: Machine> Lane<M> {
         if self.obeyed.has(Order::GONE) { NotStarted::Gone } else { NotStarted::Full }
     }
 
-    /// Takes in everything that has ended, for `poll` to hand out.
+    /// Collects everything that has ended, for `poll` to deliver.
     pub(crate) fn harvest(&mut self) {
         if self.stopped {
             return;
@@ -207,15 +209,15 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// An outcome that waits to be fetched.
+    /// Keeps an outcome until it is fetched.
     fn put_by(&mut self, outcome: Outcome) {
         self.ended.push_back((outcome, self.trouble));
-        // Still owed until it is fetched.
+        // It is owed until it is fetched.
         self.in_flight += 1;
         self.set_open();
     }
 
-    /// The next outcome that waits to be fetched.
+    /// The next outcome that is waiting to be fetched.
     #[cold]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         let (outcome, trouble) = self.ended.pop_front()?;
@@ -225,8 +227,8 @@ impl<M: Machine> Lane<M> {
         Some(outcome)
     }
 
-    /// Ends a slot's command in a way that is no plain success of the engine; the outcome waits to
-    /// be fetched.
+    /// Ends a slot's command in any way but a simple success of the engine; the outcome waits to be
+    /// fetched.
     pub(crate) fn end(&mut self, number: usize, ended: Ended, trouble: Trouble) {
         let slot = &mut self.slots[number];
         let Some(token) = slot.owed.take() else { return };
@@ -248,7 +250,7 @@ impl<M: Machine> Lane<M> {
         self.put_by(Outcome { issued, device_done, token, ended });
     }
 
-    /// The host has done an errand, perhaps.
+    /// Checks whether the host has done the errand.
     #[cold]
     fn end_errand(&mut self) {
         let Some([code, status]) = self.shared.errands[self.index].take_result() else { return };
@@ -263,7 +265,7 @@ impl<M: Machine> Lane<M> {
         self.run_errand();
     }
 
-    /// A slot was given back; perhaps it was one the host was to end.
+    /// Accounts for a slot that was given back, perhaps one that the host was asked to end.
     #[cold]
     pub(super) fn forget_victim(&mut self, number: usize) {
         if core::mem::take(&mut self.slots[number].overdue) {
@@ -272,7 +274,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A slot's bit in what is said of all tasks.
+    /// A slot's bit in a set of all tasks.
     fn bit(&self, number: usize) -> u32 {
         match self.slots[number].kind {
             Kind::Direct => 1 << DIRECT,
@@ -280,7 +282,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The host has discarded the tasks it blames: they end now.
+    /// The host has discarded the tasks that it blames: ends them.
     fn weed(&mut self, now: Instant) {
         let blame = self.shared.blame();
         for number in 0..self.slots.len() {
@@ -294,7 +296,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Nothing is in the card any more: everything ends, with `cause` where it is nobody's fault.
+    /// Nothing is in the card any more: ends everything, with `cause` if it is nobody's fault.
     fn stop(&mut self, cause: Ended, now: Instant) {
         self.tasks.forget();
         self.shared.errands[self.index].withdraw();
@@ -336,13 +338,13 @@ impl<M: Machine> Lane<M> {
         self.in_flight == 0
     }
 
-    /// Whether nothing is with the engine or the host: what is owed has ended.
+    /// Whether engine and host have nothing: everything owed has ended.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.harvest();
         self.in_flight == self.ended.len()
     }
 
-    /// What a lane does by itself, for a host that is polled and not its port.
+    /// What a lane does by itself, when the host is polled instead of its port.
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.in_flight != 0 && now >= self.watch_at {
             self.harvest();
@@ -350,7 +352,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks for errors and for commands past their deadline.
+    /// Checks for errors and for commands past their deadline.
     #[cold]
     pub(crate) fn watch(&mut self, now: Instant) {
         self.look_for_errors();
@@ -369,13 +371,13 @@ impl<M: Machine> Lane<M> {
                 continue;
             }
             match slot.kind {
-                // Also while it pauses: what waits for the bus has to hear of it.
+                // Also while it pauses: whoever waits for the bus has to learn of it.
                 Kind::Task | Kind::Direct => {
                     slot.overdue = true;
                     self.overdue += 1;
                     found |= self.bit(number);
                 }
-                // What the host has by now it ends itself.
+                // The host itself ends what it has by now.
                 Kind::Plain => {
                     self.waiting.remove(number);
                     self.end_waiting(number, self.host_has == Some(number));
@@ -393,7 +395,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A command that nobody has begun is overdue.
+    /// Ends overdue commands that nobody has begun.
     fn end_waiting(&mut self, number: usize, begun: bool) {
         if !begun {
             let aborted = self.slots[number].abort;
@@ -417,12 +419,12 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A plain transfer of this slot ended well.
+    /// The plain transfer of this slot has ended well.
     pub(crate) fn end_well(&mut self, number: usize) {
         self.end(number, Ended::Good, Trouble::default());
     }
 
-    /// A plain transfer of this slot failed: what is told of it.
+    /// The plain transfer of this slot has failed: keeps the reason.
     pub(crate) fn end_plain(&mut self, number: usize, error: BusError, status: u32, now: Instant) {
         let slot = &self.slots[number];
         let (abort, late) = (slot.abort, slot.deadline <= now);
@@ -438,8 +440,8 @@ impl<M: Machine> Lane<M> {
 }
 
 impl<M: Machine> Drop for Lane<M> {
-    /// The host need not wait for it any more. What it had in flight can only be stopped by the
-    /// host, and until then the controller may write where its data was.
+    /// The host no longer needs to wait for this lane. What it had in flight can only be stopped by
+    /// the host, and until then the controller may write to where its data was.
     fn drop(&mut self) {
         let has_commands = self.slots.iter().any(|slot| slot.owed.is_some());
         let victims = (0..self.slots.len()).filter(|&n| self.slots[n].overdue);

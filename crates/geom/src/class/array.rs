@@ -1,4 +1,4 @@
-//! What STRIPE and CONCAT share: components that must all be there.
+//! What STRIPE and CONCAT share: an array that needs all of its components.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,16 +17,16 @@ use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
 use crate::route::{Leg, Route};
 
-/// How the bytes lie on the components.
+/// How data is distributed over the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// In turns of so many bytes.
+    /// In turn, so many bytes at a time.
     Stripe(u64),
-    /// One component behind the other.
+    /// One component after the other.
     Concat,
 }
 
-/// What one component says of itself and of all.
+/// What a component records about itself and the array.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -34,7 +34,7 @@ pub(super) struct Part {
     pub(super) number: u16,
     pub(super) all: u16,
     pub(super) layout: Layout,
-    /// Its place was written down, by `label`; else it was said by `create`.
+    /// Its position was recorded by `label`; otherwise it was given to `create`.
     pub(super) automatic: bool,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 struct Component {
     consumer: ConsumerId,
-    /// First byte of the whole that lies on it, for CONCAT.
+    /// First byte of the array that is on it, for CONCAT.
     start: u64,
-    /// Bytes that are used.
+    /// Number of bytes used.
     length: u64,
 }
 
@@ -54,13 +54,14 @@ pub(super) struct Array {
     id: u32,
     layout: Layout,
     automatic: bool,
-    /// Whether the number of components is known: of stripes all say it, of concatenations the
-    /// first one does, as one that was added may have got no further than to the others.
+    /// Whether the number of components is known. All components of a stripe record it; of a
+    /// concatenation the first one decides, because an append that was cut short may have reached
+    /// only the others.
     is_counted: bool,
     components: Vec<Option<Component>>,
 }
 
-/// What a component's metadata says besides the name, the id and the layout.
+/// What a component's metadata contains besides the name, the id and the layout.
 pub(super) struct Place {
     pub(super) number: u16,
     pub(super) all: u16,
@@ -69,8 +70,8 @@ pub(super) struct Place {
     pub(super) provider_size: u64,
 }
 
-/// Writes metadata onto the providers: `emit` fills the last sector of each. From then on the
-/// whole is there.
+/// Writes metadata to the providers: `emit` fills the last sector of each. The array exists from
+/// then on.
 pub(super) fn label(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -95,7 +96,7 @@ pub(super) fn label(
     Ok(())
 }
 
-/// Joins the providers without writing anything: `part` is the first of them.
+/// Joins the providers without writing anything: `part` describes the first of them.
 pub(super) fn create(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -111,7 +112,7 @@ pub(super) fn create(
     Ok(())
 }
 
-/// The metadata in the last sector of a provider, or what tasting comes to without.
+/// The metadata in the last sector of a provider, or the result of tasting if there is none.
 pub(super) fn read<M>(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -130,8 +131,8 @@ pub(super) fn read<M>(
     })
 }
 
-/// Adds a component; where it is the last one, the whole is there. Without metadata nothing of the
-/// component is left out.
+/// Adds a component; the last one makes the array complete. A component without metadata is used to
+/// its last sector.
 pub(super) fn join(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -179,8 +180,8 @@ pub(super) fn join(
     Ok(geom)
 }
 
-/// Takes what a component says of the number of all. Whoever is behind the number that the first
-/// component of a concatenation says was to be added when the power went.
+/// Takes over the number of components from a component's metadata. Components beyond the number
+/// that the first component of a concatenation gives were being added when power was lost.
 fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
     let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
     let array = graph.state_mut::<Array>(geom).expect("it was there");
@@ -211,8 +212,7 @@ fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who says what of an array that is there with all its components: whether they are labelled, and
-/// who they are, in their order.
+/// For a complete array: whether its components are labelled, and their providers in order.
 pub(super) fn whole(graph: &Graph, geom: GeomId) -> Result<(bool, Vec<ProviderId>), Error> {
     let name = &graph[geom].name;
     let busy = |cause: String| Error::new(Kind::Busy, name, cause);
@@ -280,8 +280,8 @@ impl Layout {
     }
 }
 
-/// Where byte `offset` of a stripe over `count` components lies: the component, the byte on it,
-/// and how many bytes follow there.
+/// Where byte `offset` of a stripe over `count` components is: the component, the byte on it, and
+/// how many bytes follow contiguously.
 #[inline]
 #[must_use]
 pub fn place(unit: u64, count: u64, offset: u64) -> (usize, u64, u64) {
@@ -289,7 +289,7 @@ pub fn place(unit: u64, count: u64, offset: u64) -> (usize, u64, u64) {
     ((turn % count) as usize, turn / count * unit + inside, unit - inside)
 }
 
-/// Does a request on the components.
+/// Performs a request on the components.
 pub(super) fn start(
     graph: &mut Graph,
     provider: ProviderId,
@@ -346,7 +346,7 @@ pub(super) fn route(graph: &Graph, provider: ProviderId) -> Option<Route> {
     })
 }
 
-/// A component is gone, or was written by others.
+/// A component is gone, or was written by somebody else.
 pub(super) fn told(graph: &mut Graph, news: News) -> bool {
     match news {
         News::Orphaned(consumer) | News::Spoiled(consumer) => lose(graph, consumer),
@@ -381,7 +381,7 @@ fn forget_empty(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// What lists tell.
+/// What listings show.
 pub(super) fn config(graph: &Graph, object: Object) -> Config {
     let geom = match object {
         Object::Geom(geom) => geom,
@@ -413,7 +413,7 @@ pub(super) fn config(graph: &Graph, object: Object) -> Config {
     config
 }
 
-/// Takes a component that tells of itself by its last sector.
+/// Takes a component that identifies itself by its last sector.
 pub(super) fn taste(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -444,7 +444,7 @@ pub(super) fn taste(
     }
 }
 
-/// Whether components can be used together: none twice, sectors that go into each other.
+/// Whether components can be used together: no duplicates, and compatible sector sizes.
 pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     if under.len() < 2 {
         return Err(Error::invalid(name, "needs two components or more"));

@@ -1,4 +1,4 @@
-//! CACHE: blocks that were read are kept, for small reads that come again (`gcache`).
+//! CACHE: keeps blocks that were read, for small repeated reads (`gcache`).
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -23,26 +23,26 @@ use crate::record::Taste;
 #[cfg(test)]
 mod tests;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Cache;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static CACHE: Cache = Cache;
 
-/// Most bytes of a block.
+/// Maximum block size, bytes.
 const BLOCK_MAX: u32 = 1 << 20;
-/// Fewest and most blocks.
+/// Allowed numbers of blocks.
 const SIZES: core::ops::RangeInclusive<u32> = 100..=65536;
-/// Most bytes that are kept.
+/// Maximum number of bytes kept.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// What a cache is like.
+/// The parameters of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two.
+    /// Block size in bytes, a power of two.
     pub block_size: u32,
-    /// Most blocks that are kept.
+    /// Maximum number of blocks kept.
     pub size: u32,
 }
 
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// What was done since it was made, or reset.
+/// Counters since it was created or reset.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     reads: u64,
@@ -66,7 +66,7 @@ struct Counts {
     written_bytes: u64,
 }
 
-/// A block, and when it was used last.
+/// A block, and when it was last used.
 #[derive(Debug)]
 struct Block {
     bytes: Vec<u8>,
@@ -76,10 +76,10 @@ struct Block {
 #[derive(Debug)]
 struct State {
     options: Options,
-    /// Where the last whole block ends: what lies behind is not kept.
+    /// End of the last whole block: what follows is not cached.
     tail: u64,
     blocks: BTreeMap<u64, Block>,
-    /// Numbers of blocks by the time when they were used last.
+    /// Block numbers by the time of their last use.
     by_use: BTreeMap<u64, u64>,
     now: u64,
     invalid: u64,
@@ -94,7 +94,7 @@ impl State {
         Self { options, tail, blocks, by_use, now: 0, invalid: 0, counts }
     }
 
-    /// The bytes of a block from `skip` on, if it is kept.
+    /// Copies a block from `skip` on, if it is cached.
     fn take(&mut self, number: u64, skip: usize, to: &mut [u8]) -> bool {
         let Some(block) = self.blocks.get_mut(&number) else { return false };
         self.now += 1;
@@ -116,7 +116,7 @@ impl State {
         self.blocks.insert(number, Block { bytes, used: self.now });
     }
 
-    /// Forgets what lies in these bytes.
+    /// Forgets the blocks that overlap these bytes.
     fn forget(&mut self, offset: u64, length: u64) {
         let block = u64::from(self.options.block_size);
         let end = offset.saturating_add(length).div_ceil(block);
@@ -130,7 +130,7 @@ impl State {
     }
 }
 
-/// Whether a cache can be so, on sectors of this size.
+/// Whether a cache can have these parameters on sectors of this size.
 fn check(name: &str, options: &Options, sector: u32) -> Result<(), Error> {
     let Options { block_size, size } = *options;
     let is_block = block_size.is_power_of_two() && (sector..=BLOCK_MAX).contains(&block_size);
@@ -160,10 +160,10 @@ fn put(
     Ok(())
 }
 
-/// Puts a cache onto a provider as long as the graph lives (`gcache create`).
+/// Puts a cache on a provider for the life of the graph (`gcache create`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -188,10 +188,10 @@ fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Puts a cache onto a provider for good, by its last sector (`gcache label`).
+/// Puts a cache on a provider permanently, recorded in its last sector (`gcache label`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -211,10 +211,10 @@ pub fn label(
     Ok(())
 }
 
-/// Changes what a cache is like; it is empty then. What is written down stays (`gcache configure`).
+/// Changes the parameters of a cache and empties it. Its metadata stays (`gcache configure`).
 ///
 /// # Errors
-/// What cannot be.
+/// If a parameter is invalid.
 pub fn configure(graph: &mut Graph, geom: GeomId, options: Options) -> Result<(), Error> {
     let name = graph[geom].name.clone();
     let missing = || Error::not_found(&name, "geom of class CACHE");
@@ -227,7 +227,7 @@ pub fn configure(graph: &mut Graph, geom: GeomId, options: Options) -> Result<()
     Ok(())
 }
 
-/// What a cache is like.
+/// The parameters of a cache.
 #[must_use]
 pub fn options(graph: &Graph, geom: GeomId) -> Option<Options> {
     graph.state::<State>(geom).map(|state| state.options)
@@ -324,7 +324,7 @@ impl Requests for Cache {
                 state.counts.writes += 1;
                 state.counts.written_bytes += length;
                 let done = pass(graph, provider, other, 0);
-                // Also what failed may have been done in part.
+                // Even a failed request may have been performed in part.
                 if let Some(state) = graph.state_mut::<State>(geom) {
                     state.forget(offset, length);
                 }
@@ -335,7 +335,7 @@ impl Requests for Cache {
     }
 }
 
-/// Reads of one block, or of two, are done from blocks that are kept; others pass.
+/// Reads within one or two blocks are served from cached blocks; others pass through.
 fn read(
     graph: &mut Graph,
     provider: ProviderId,
@@ -361,7 +361,7 @@ fn read(
         let now = (size as usize - skip).min(to.len() - done);
         let piece = &mut to[done..done + now];
         if let Err(error) = read_block(graph, (geom, consumer), (number, skip), piece) {
-            // No cause: only what was asked for matters, and why its block could not be read.
+            // No cause: only the reason why the block could not be read matters here.
             graph.io(consumer, Io::Read { offset: at, to: piece }).map_err(|_| error)?;
         }
         done += now;

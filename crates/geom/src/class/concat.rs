@@ -1,4 +1,4 @@
-//! CONCAT: components one behind the other.
+//! CONCAT: components one after the other.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -17,19 +17,19 @@ use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 use crate::route::Route;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Concat;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static CONCAT: Concat = Concat;
 
-/// What `label` and `create` can be told.
+/// The parameters of `label` and `create`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The names of the providers are written down, and no others are taken.
+    /// The names of the providers are recorded, and no others are accepted.
     pub hardcode: bool,
-    /// Metadata of others is written over.
+    /// Metadata of other classes is overwritten.
     pub force: bool,
 }
 
@@ -38,10 +38,10 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<Name<16>, Er
     Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
-/// Writes metadata onto the providers: the concatenation is there from now on (`gconcat label`).
+/// Writes metadata to the providers: the concatenation exists from now on (`gconcat label`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -61,7 +61,7 @@ pub fn label(
 /// Joins the providers without writing anything (`gconcat create`).
 ///
 /// # Errors
-/// What cannot be.
+/// If the providers cannot be used together.
 pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     check(graph, name, under)?;
     let part = Part {
@@ -75,11 +75,11 @@ pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(),
     array::create(graph, &CONCAT, under, part)
 }
 
-/// Adds components behind the others (`gconcat append`). The first component says how many there
-/// are, and is written last: a cut leaves the old concatenation, or the new one.
+/// Adds components after the existing ones (`gconcat append`). The first component holds the number
+/// of components and is written last: a power cut leaves the old or the new concatenation.
 ///
 /// # Errors
-/// What is in the way: that it is open, that a component is away.
+/// If it is open, or if a component is missing.
 pub fn append(
     graph: &mut Graph,
     geom: GeomId,
@@ -132,7 +132,7 @@ pub fn append(
 /// Removes a concatenation; its metadata stays (`gconcat stop`).
 ///
 /// # Errors
-/// That it is open, unless `force`.
+/// If it is open, unless `force`.
 pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     super::destroy(graph, geom, force)
 }

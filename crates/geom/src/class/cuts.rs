@@ -1,5 +1,5 @@
-//! Power that goes after every sector that a verb writes: of every class but PART and RAID, which
-//! have tests of their own.
+//! Power cuts after every sector that a verb writes, for every class except PART and RAID, which
+//! have their own tests.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -18,12 +18,12 @@ use crate::{Error, GeomId, Graph, ProviderId, all};
 
 const SIZE: usize = 64 << 10;
 
-/// A disk. All of a test have one power supply, which may go after so many sectors.
+/// A disk. All disks of a test share one power supply, which may fail after so many sectors.
 #[derive(Clone, Debug)]
 struct Platter {
     bytes: Rc<RefCell<Vec<u8>>>,
     power: Rc<Cell<Option<u64>>>,
-    /// Something was to be written when the power was gone.
+    /// Something should have been written after the power failed.
     missed: Rc<Cell<bool>>,
 }
 
@@ -54,7 +54,7 @@ impl Medium for Platter {
     }
 }
 
-/// The contents of all disks, and which of them are seen several times.
+/// The contents of all disks, and which of them are seen over several paths.
 #[derive(Clone)]
 struct Disks {
     contents: Vec<Vec<u8>>,
@@ -62,7 +62,7 @@ struct Disks {
 }
 
 impl Disks {
-    /// A graph of copies of those that are there, called `d0` and so on.
+    /// A graph over copies of the disks that are present, called `d0` and so on.
     fn graph(&self, away: &[usize]) -> (Graph, Vec<Platter>) {
         let (power, missed) = (Rc::default(), Rc::default());
         let platter = |bytes: &Vec<u8>| Platter {
@@ -90,7 +90,7 @@ impl Disks {
     }
 }
 
-/// What a user sees of the whole: what is offered, and what the lists tell of it.
+/// What a user sees of the array: its providers, and what listings show of them.
 fn seen(disks: &Disks, away: &[usize]) -> String {
     let (graph, _) = disks.graph(away);
     let mut seen = String::new();
@@ -117,10 +117,10 @@ fn seen(disks: &Disks, away: &[usize]) -> String {
     seen
 }
 
-/// A verb, and which disks are away meanwhile.
+/// A verb, and the disks that are missing while it runs.
 type Verb = (&'static str, &'static [usize], fn(&mut Graph) -> Result<(), Error>);
 
-/// Does one verb after the other, each cut after every sector.
+/// Runs one verb after the other, each cut after every sector.
 fn cut(disks: Disks, verbs: &[Verb]) {
     let mut disks = disks;
     for &(name, away, verb) in verbs {
@@ -152,7 +152,7 @@ fn under(graph: &Graph, numbers: &[usize]) -> Vec<ProviderId> {
 }
 
 fn blank(count: usize, paths: usize) -> Disks {
-    // Sizes differ: what is written last tells whose it is.
+    // Sizes differ, so that the last write shows which disk it went to.
     let contents = (0..count).map(|number| vec![0; SIZE + 512 * number]).collect();
     Disks { contents, paths }
 }
@@ -175,8 +175,8 @@ const OPTIONS: mirror::Options = mirror::Options {
     force: false,
 };
 
-/// Each component says of itself by which name it is taken: whoever says it when the power goes,
-/// the mirror is whole.
+/// Each component records the provider name by which it is accepted: whichever records exist when
+/// power fails, the mirror is whole.
 #[test]
 fn names_are_written_down_one_after_the_other() {
     let disks = blank(3, 1);
@@ -329,8 +329,8 @@ fn verbs_of_caches_leave_the_old_or_the_new() {
     cut(blank(1, 1), verbs);
 }
 
-/// Who was to be added when the power went can be added once more, and what is offered meanwhile
-/// does not depend on the order in which the components are seen.
+/// Components whose append was cut can be added again, and what is offered meanwhile does not
+/// depend on the order in which the components are seen.
 #[test]
 fn an_append_that_was_cut_is_done_once_more() {
     let disks = blank(4, 1);
@@ -342,7 +342,7 @@ fn an_append_that_was_cut_is_done_once_more() {
         let (geom, more) = (graph.geom("CONCAT", "it")?, under(graph, &[0]));
         concat::append(graph, geom, &more, &concat::Options::default())
     };
-    // The new one and the second one are written, the first one is not.
+    // The new component and the second one are written, the first one is not.
     let (mut graph, platters) = whole.graph(&[]);
     platters[0].power.set(Some(2));
     assert!(append(&mut graph).is_err());

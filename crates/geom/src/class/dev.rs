@@ -1,4 +1,4 @@
-//! DEV: who uses a provider from outside of the graph.
+//! DEV: the users of a provider outside the graph.
 
 use flysch_api::block;
 
@@ -11,7 +11,7 @@ use crate::object::ProviderId;
 #[derive(Debug)]
 pub struct Dev;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static DEV: Dev = Dev;
 
 impl Class for Dev {
@@ -21,9 +21,9 @@ impl Class for Dev {
 
     fn told(&self, graph: &mut Graph, news: News) -> bool {
         match news {
-            // Requests of the user end with `Gone` from now on.
+            // From now on, requests of the user end with `Gone`.
             News::Orphaned(consumer) => graph.shut(consumer),
-            // Who reads from outside has tasted nothing.
+            // An outside reader has tasted nothing.
             News::Spoiled(consumer) => graph.consumer_mut(consumer).spoiled = false,
             News::Resized(_) | News::Failed(..) | News::Settled => return false,
         }

@@ -1,4 +1,4 @@
-//! DISK and MD: what a graph stands on.
+//! DISK and MD: the bottom of a graph.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,10 +24,10 @@ pub struct Disk(&'static str);
 
 /// Disks of targets.
 pub static DISK: Disk = Disk("DISK");
-/// Image files, and memory.
+/// Image files and memory.
 pub static MD: Disk = Disk("MD");
 
-/// Most bytes of a sector: larger ones are nobody's.
+/// Maximum sector size in bytes: no disk has larger sectors.
 pub const SECTOR_MAX: u32 = 65536;
 
 #[derive(Debug)]
@@ -37,10 +37,10 @@ struct State {
 }
 
 impl Disk {
-    /// A disk of this class.
+    /// Inserts a disk of this class.
     ///
     /// # Errors
-    /// That its shape cannot be, or that its name is taken.
+    /// If its shape is invalid, or if its name is taken.
     pub fn insert(
         &'static self,
         graph: &mut Graph,
@@ -63,7 +63,7 @@ impl Disk {
     }
 }
 
-/// The disk is written zone by zone.
+/// Declares the disk to be zoned.
 pub fn set_zones(graph: &mut Graph, provider: ProviderId, zones: Box<dyn Zones>) {
     let geom = graph[provider].geom;
     if let Some(state) = graph.state_mut::<State>(geom) {
@@ -78,7 +78,7 @@ pub fn remove(graph: &mut Graph, provider: ProviderId) {
     graph.settle();
 }
 
-/// What the layer below says of the device under a disk: the disk is orphaned, resized or spoiled.
+/// A change reported by the layer below a disk: the disk is orphaned, resized or spoiled.
 pub fn changed(graph: &mut Graph, provider: ProviderId, change: Change) {
     match change {
         Change::Gone => remove(graph, provider),
@@ -91,8 +91,8 @@ pub fn changed(graph: &mut Graph, provider: ProviderId, change: Change) {
             graph.media_changed(provider);
             graph.settle();
         }
-        // An attribute is asked of the medium whenever it is wanted, and what a reset loses is the
-        // business of whoever wrote without a flush.
+        // Attributes are always read from the medium, and data lost in a reset concerns only those
+        // who wrote without a flush.
         _ => {}
     }
 }
@@ -181,9 +181,9 @@ impl Requests for Disk {
 /// A disk in memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// What is on it.
+    /// Its contents.
     pub bytes: Vec<u8>,
-    /// Bytes of a sector.
+    /// Sector size, bytes.
     pub sector_size: u32,
     /// Its serial number.
     pub serial: String,

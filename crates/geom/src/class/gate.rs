@@ -1,9 +1,10 @@
-//! GATE: a provider whose content somebody outside has (`ggate`): a process, a network, a program
-//! under test. The seam for what is no disk.
+//! GATE: a provider whose contents are served from outside (`ggate`): by a process, over a network,
+//! by a program under test. The interface for anything that is not a disk.
 //!
-//! Requests wait in a bounded queue, each with a number, until the server takes them. What it
-//! answers is checked: an answer to nothing, a second one, or one of another length is counted and
-//! dropped. Who does not answer in so many turns has failed; what it says later is dropped too.
+//! Requests wait in a bounded, numbered queue until the server takes them. Answers are checked: an
+//! answer to no request, a second answer, or one of the wrong length is counted and dropped. A
+//! server that does not answer within the allowed number of turns has failed; later answers are
+//! dropped too.
 
 #[cfg(test)]
 mod tests;
@@ -26,73 +27,73 @@ use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Gate;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static GATE: Gate = Gate;
 
-/// What is wanted of a server.
+/// What a server is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// So many bytes from an offset on.
+    /// Return this many bytes from an offset.
     Read {
         /// The first byte.
         offset: u64,
         /// The number of bytes.
         length: u64,
     },
-    /// These bytes at an offset.
+    /// Write these bytes at an offset.
     Write {
         /// The first byte.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// These bytes hold nothing any more.
+    /// Discard these bytes.
     Delete {
         /// The first byte.
         offset: u64,
         /// The number of bytes.
         length: u64,
     },
-    /// Everything that was written is safe.
+    /// Make everything written so far durable.
     Flush,
 }
 
-/// A request that a server has to do.
+/// A request to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What its answer is to name.
+    /// The number by which the answer refers to it.
     pub number: u64,
-    /// What is wanted.
+    /// What to do.
     pub wanted: Wanted,
 }
 
-/// What a server answers: the bytes that were read, none of other requests.
+/// A server's answer: the bytes read; empty for other requests.
 pub type Answer = Result<Vec<u8>, block::Error>;
 
-/// What waits, and what was answered.
+/// Waiting requests and their answers.
 #[derive(Debug)]
 pub struct Queue {
     waiting: VecDeque<Request>,
-    /// Numbers of requests that were taken and not answered, and bytes that each wants.
+    /// Numbers of the requests taken and not yet answered, and the bytes expected for each.
     taken: Vec<(u64, u64)>,
-    /// The request that the caller waits for, and what became of it.
+    /// The request that the caller waits for, and its answer.
     answer: Option<(u64, Option<Answer>)>,
     most: usize,
     dropped: u64,
 }
 
 impl Queue {
-    /// Whether somebody waits for an answer.
+    /// Whether somebody is waiting for an answer.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.answer, Some((_, None)))
     }
 
-    /// Whether it is this request that somebody waits for.
+    /// Whether somebody is waiting for this request.
     #[must_use]
     pub fn awaits(&self, number: u64) -> bool {
         matches!(self.answer, Some((wanted, None)) if wanted == number)
@@ -109,7 +110,7 @@ impl Queue {
         Some(request)
     }
 
-    /// What became of a request: the bytes that were read, none of others.
+    /// Answers a request, with the bytes read; empty for other requests.
     pub fn done(&mut self, number: u64, answer: Answer) {
         let found = self.taken.iter().position(|(other, _)| *other == number);
         let Some(found) = found else {
@@ -135,13 +136,13 @@ impl Queue {
     }
 }
 
-/// Who has the content.
+/// The holder of the contents.
 pub trait Server: fmt::Debug {
-    /// It is its turn: it takes requests and answers, these or others. While nobody waits
-    /// ([`Queue::is_awaited`]) it must not either.
+    /// Called when it is the server's turn: it takes requests and answers these or earlier ones. It
+    /// must not wait while nobody waits for an answer ([`Queue::is_awaited`]).
     ///
     /// # Errors
-    /// Why it is not there any more.
+    /// If it has vanished, and why.
     fn turn(&mut self, queue: &mut Queue) -> Result<(), String>;
 }
 
@@ -150,25 +151,25 @@ struct State {
     server: Box<dyn Server>,
     queue: Queue,
     number: u64,
-    /// Turns that a request may take.
+    /// Turns allowed per request.
     turns: u32,
     read_only: bool,
     timeouts: u64,
     info: String,
 }
 
-/// How a gate is.
+/// The parameters of a gate.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its name (`ggatel -n`); without one `ggate` and the lowest number that is free.
+    /// Its name (`ggatel -n`); by default `ggate` and the lowest free number.
     pub name: Option<String>,
-    /// A line about its server, for lists.
+    /// A line about its server, for listings.
     pub info: String,
-    /// Most requests that wait or were taken and not answered (`ggatel -q`).
+    /// Maximum number of requests waiting or taken and not answered (`ggatel -q`).
     pub queue: usize,
-    /// Turns that the server has for a request (`ggatel -t`).
+    /// Turns allowed to the server per request (`ggatel -t`).
     pub turns: u32,
-    /// Nothing is written (`ggatel -o ro`).
+    /// Refuses writes (`ggatel -o ro`).
     pub read_only: bool,
 }
 
@@ -179,13 +180,13 @@ impl Default for Options {
     }
 }
 
-/// Longest name, bytes, as of a file.
+/// Maximum length of a name in bytes, as for a file.
 const NAME_MAX: usize = 255;
 
-/// A provider whose content `server` has (`ggatel create`).
+/// Creates a provider whose contents are served by `server` (`ggatel create`).
 ///
 /// # Errors
-/// That its shape or its name cannot be, or that the name is taken.
+/// If its shape or its name is invalid, or if the name is taken.
 pub fn create(
     graph: &mut Graph,
     server: Box<dyn Server>,
@@ -227,8 +228,8 @@ pub fn create(
     Ok(provider)
 }
 
-/// Gives every server a turn while nobody waits: whose server is gone goes too, before somebody
-/// asks it for something.
+/// Gives every server a turn while nobody waits, so that the gate of a vanished server is removed
+/// before somebody sends it a request.
 pub fn look(graph: &mut Graph) {
     let gates: Vec<GeomId> = graph.geoms_of("GATE").map(|(id, _)| id).collect();
     for geom in gates {
@@ -240,17 +241,17 @@ pub fn look(graph: &mut Graph) {
     }
 }
 
-/// The server is not there any more: the gate and what stands on it go.
+/// The server has vanished: the gate and everything above it are removed.
 fn vanish(graph: &mut Graph, geom: GeomId, why: &str) {
     let name = graph[geom].name.clone();
     graph.say(format!("GATE: the server of {name} is gone: {why}"));
     graph.wither_geom(geom, block::Error::Gone);
 }
 
-/// Removes a gate (`ggatel destroy`). What it has not done yet ends with an error.
+/// Removes a gate (`ggatel destroy`). Its pending requests end with an error.
 ///
 /// # Errors
-/// That it is open, unless `force`.
+/// If it is open, unless `force`.
 pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     super::destroy(graph, geom, force)
 }
@@ -318,18 +319,19 @@ impl Requests for Gate {
     }
 }
 
-/// The server is not there any more, and why.
+/// The server has vanished, and why.
 struct Vanished(String);
 
 impl State {
-    /// Waits for a request as long as the server may take.
+    /// Waits for a request, for as long as the server may take.
     fn ask(&mut self, wanted: Wanted) -> Result<Answer, Vanished> {
         let number = self.number;
         self.number += 1;
         self.queue.answer = Some((number, None));
         let mut wanted = Some(wanted);
         for _ in 0..self.turns {
-            // It may hold so many that it never answered: then it has to answer some first.
+            // The queue may be full of unanswered requests: the server must answer some of them
+            // first.
             if self.queue.waiting.len() + self.queue.taken.len() < self.queue.most
                 && let Some(wanted) = wanted.take()
             {

@@ -1,4 +1,4 @@
-//! Nothing of somebody else's is written over without a word.
+//! Nothing that belongs to somebody else is overwritten silently.
 
 use alloc::format;
 
@@ -9,14 +9,14 @@ use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// How a user says that he means it.
+/// How a user confirms the intention.
 const REMEDY: &str = "clear that first, or use `geom --force` to write over it";
 
-/// Refuses if the last sector of a provider holds metadata, or is about to be part of a partition
-/// table. Metadata of `class` itself is no obstacle if nobody uses it.
+/// Refuses if the last sector of a provider holds metadata or the second header of a GPT. Metadata
+/// of `class` itself is no obstacle unless it is in use.
 ///
 /// # Errors
-/// [`Kind::Foreign`], naming what is there; [`Kind::Busy`] where a geom stands on it.
+/// [`Kind::Foreign`], which names what is there; [`Kind::Busy`] if a geom stands on it.
 pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
     in_use(graph, provider)?;
     let sector = graph.peek_last(provider)?;
@@ -39,7 +39,7 @@ pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Resu
     }
 }
 
-/// The same unless `force`, which is no reason to write under who stands on it.
+/// The same unless `force`, which still does not permit writing below a geom.
 ///
 /// # Errors
 /// As [`last_sector`]; with `force` as [`in_use`].
@@ -55,11 +55,11 @@ pub fn last_sector_unless(
     }
 }
 
-/// Refuses if a geom stands on the provider: not for names that LABEL found, which go when it is
-/// written.
+/// Refuses if a geom stands on the provider, except for labels that LABEL found by itself, which
+/// disappear when the provider is written.
 ///
 /// # Errors
-/// [`Kind::Busy`], naming the geom.
+/// [`Kind::Busy`], which names the geom.
 pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
     let there = &graph[provider];
     let geoms = there.consumers.iter().map(|&consumer| &graph[graph[consumer].geom]);
@@ -79,7 +79,7 @@ pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
 /// Refuses if a file system is found on the provider.
 ///
 /// # Errors
-/// [`Kind::Foreign`], naming it.
+/// [`Kind::Foreign`], which names it.
 pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
     for kind in FileSystem::ALL {
         let mut read = |at: u64, to: &mut [u8]| graph.peek(provider, at, to).is_ok();
@@ -94,8 +94,8 @@ pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error>
     Ok(())
 }
 
-/// The class and name of the device whose component a provider is, by the label in its last
-/// sector: what lies on a component belongs to the device.
+/// The class of the device that a provider is a component of, by the label in its last sector: the
+/// contents of a component belong to the device.
 pub fn component_of(graph: &mut Graph, provider: ProviderId) -> Option<&'static str> {
     use flysch_wire::geom::{concat, mirror, multipath, stripe};
     if super::raid::recognised(graph, provider).is_some() {

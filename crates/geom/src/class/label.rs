@@ -1,4 +1,4 @@
-//! LABEL: names for providers, written by `glabel` or found in what already exists.
+//! LABEL: names for providers, written by `glabel` or found in existing contents.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -23,27 +23,27 @@ use crate::record::{Reason, Taste};
 use crate::route::Route;
 use crate::zone::{Zone, ZoneAnswer};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Label;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static LABEL: Label = Label;
 
-/// What was found, and where.
+/// A label that was found, and where.
 struct Found {
     /// Folder and name.
     name: String,
-    /// What it is, for people.
+    /// What it is, in words.
     what: String,
-    /// First byte and number of bytes that say so.
+    /// Offset and length of the bytes it was found in.
     bytes: Option<(u64, u64)>,
-    /// Bytes that the provider under this name has.
+    /// Size of the provider with this name, bytes.
     size: u64,
 }
 
-/// Makes a text a name: what would be a folder, cannot be seen or ends a word is written as
-/// `%` and two digits.
+/// Turns a text into a valid name: characters that would form a folder, are invisible or end a word
+/// become `%` and two digits.
 #[must_use]
 pub fn mangle(text: &str) -> String {
     let mut out = String::new();
@@ -63,10 +63,10 @@ pub fn mangle(text: &str) -> String {
     out
 }
 
-/// Names a provider for good, in its last sector (`glabel label`).
+/// Names a provider permanently, in its last sector (`glabel label`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> Result<(), Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let name = name.strip_prefix("label/").unwrap_or(name);
@@ -84,10 +84,10 @@ pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> R
     Ok(())
 }
 
-/// Names a provider as long as the graph lives (`glabel create`).
+/// Names a provider for the life of the graph (`glabel create`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), Error> {
     let name = format!("label/{}", mangle(name));
     is_free(graph, &name)?;
@@ -104,10 +104,10 @@ fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
     }
 }
 
-/// The geom that offers the label `name`, with or without its folder.
+/// The geom that offers the label `name`, given with or without its folder.
 ///
 /// # Errors
-/// That there is none.
+/// If there is none.
 pub fn find(graph: &Graph, name: &str) -> Result<GeomId, Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let with_folder = format!("label/{name}");
@@ -123,7 +123,7 @@ fn put(graph: &mut Graph, under: ProviderId, found: Found) -> Result<(), Error> 
     stack(graph, &LABEL, (geom, found.name), under, shape).map(drop)
 }
 
-/// The label that `glabel` wrote.
+/// The label written by `glabel`.
 fn written(graph: &mut Graph, under: ProviderId) -> Result<Option<Found>, Reason> {
     let sector = graph.peek_last(under).map_err(|error| Reason::from(error.to_string()))?;
     let there = &graph[under];
@@ -143,7 +143,7 @@ fn written(graph: &mut Graph, under: ProviderId) -> Result<Option<Found>, Reason
     Ok(Some(Found { name, what: "GEOM::LABEL".into(), bytes, size }))
 }
 
-/// Names that are there without GEOM.
+/// Names found in contents that do not come from GEOM.
 fn automatic(graph: &mut Graph, under: ProviderId) -> Vec<Found> {
     let size = graph[under].media_size;
     let mut all = Vec::new();

@@ -37,7 +37,7 @@ pub mod zero;
 
 pub use dev::DEV;
 
-/// All classes but DEV, in the order in which they are registered: the last is asked first.
+/// All classes except DEV in order of registration: the last one tastes first.
 #[must_use]
 pub fn all() -> [&'static dyn Class; 13] {
     [
@@ -57,8 +57,8 @@ pub fn all() -> [&'static dyn Class; 13] {
     ]
 }
 
-/// Names and values that a class tells of an object, in FreeBSD's order of emission; lists show
-/// them in the opposite order.
+/// Names and values that a class reports for an object, in FreeBSD's order of emission; listings
+/// show them in reverse order.
 pub type Config = Vec<(&'static str, String)>;
 
 /// What a class is asked about.
@@ -82,7 +82,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text, if it is one that says something.
+    /// The text, unless it is empty.
     #[must_use]
     pub fn text(self) -> Option<String> {
         match self {
@@ -91,7 +91,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one.
+    /// The number, if it is a number.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         match self {
@@ -110,27 +110,28 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a class is told.
+/// What a class is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// What a consumer stands on is gone.
+    /// The provider of a consumer is gone.
     Orphaned(ConsumerId),
-    /// What a consumer stands on was written by somebody else.
+    /// The provider of a consumer was written by somebody else.
     Spoiled(ConsumerId),
-    /// What a consumer stands on has another size.
+    /// The provider of a consumer changed its size.
     Resized(ConsumerId),
-    /// What a consumer stands on did not do what the others did, of queued requests.
+    /// The provider of a consumer failed a queued request that the others completed.
     Failed(ConsumerId, block::Error),
-    /// Everything has been tasted: who still waits for components need not wait longer.
+    /// Everything has been tasted: there is no point in waiting longer for components.
     Settled,
 }
 
-/// What a class does with requests to its providers.
+/// How a class handles requests to its providers.
 pub trait Requests {
-    /// Does a request to a provider of this class. Range, alignment and access were checked.
+    /// Performs a request to a provider of this class. Range, alignment and access have been
+    /// checked.
     ///
     /// # Errors
-    /// What became of it.
+    /// Those of the request.
     fn start(
         &self,
         graph: &mut Graph,
@@ -138,12 +139,11 @@ pub trait Requests {
         io: Io<'_>,
     ) -> Result<(), block::Error>;
 
-    /// Does a command for zones on a provider of this class, in its sectors; access and range were
-    /// checked. As a rule there are no zones, and [`pass_zone`] asks
-    /// beneath.
+    /// Performs a zone command on a provider of this class, in its sectors; access and range have
+    /// been checked. By default there are no zones; [`pass_zone`] asks the provider below.
     ///
     /// # Errors
-    /// [`block::Error::Unsupported`]; what became of it.
+    /// [`block::Error::Unsupported`]; those of the request.
     fn zone(
         &self,
         graph: &mut Graph,
@@ -155,10 +155,11 @@ pub trait Requests {
     }
 
     /// Where queued requests to a provider of this class go; `None` if it does them one at a time.
-    /// `writes`: changes are among them, which those beneath that must know it before are told.
+    /// `writes` means that there are changes among them: providers below that must know of them in
+    /// advance are told.
     ///
     /// # Errors
-    /// Why there is no way now.
+    /// If there is no way at present.
     fn route(
         &self,
         graph: &mut Graph,
@@ -170,32 +171,32 @@ pub trait Requests {
     }
 }
 
-/// A way to change disks.
+/// A transformation of disks.
 ///
-/// A class keeps nothing itself: what it knows of a geom is the geom's state
-/// ([`Graph::set_state`]). What is not said here is done as most classes do it, which have one
-/// consumer and pass on what they are asked.
+/// A class has no state of its own: what it knows of a geom is the geom's state
+/// ([`Graph::set_state`]). The default methods do what most classes do, which have one consumer and
+/// pass requests on.
 pub trait Class: Requests + Sync {
     /// Its name, in capitals.
     fn name(&self) -> &'static str;
 
-    /// Looks at a provider, and takes it by making a geom on it. An empty reason to pass is not
+    /// Examines a provider, and takes it by making a geom on it. An empty reason for passing is not
     /// kept.
     fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
         let _ = (graph, provider);
         Taste::passed("")
     }
 
-    /// A provider of this class is to be opened or closed. Closing does not fail.
+    /// Called before a provider of this class is opened or closed. Closing does not fail.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// If it cannot be opened.
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access(graph, provider, change)
     }
 
-    /// Something happened beneath; tells whether the geom lives with it, or whether anything has
-    /// changed. As a rule what is gone or was written takes the geom along.
+    /// Something happened below; returns whether the geom survives it, or whether anything has
+    /// changed. By default a geom is removed with a provider that is gone or was written.
     fn told(&self, graph: &mut Graph, news: News) -> bool {
         match news {
             News::Orphaned(consumer) | News::Spoiled(consumer) => {
@@ -206,19 +207,19 @@ pub trait Class: Requests + Sync {
         }
     }
 
-    /// An attribute of a provider: as a rule that of what is beneath.
+    /// An attribute of a provider; by default that of the provider below.
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
         graph.attribute(graph.under(graph[provider].geom)?, name)
     }
 
-    /// What is to be told of an object of this class.
+    /// What to report of an object of this class.
     fn config(&self, graph: &Graph, object: Object) -> Config {
         let _ = (graph, object);
         Vec::new()
     }
 }
 
-/// Opens or closes what is beneath as the provider is.
+/// Opens or closes the provider below like the provider.
 ///
 /// # Errors
 /// As [`Graph::access`].
@@ -231,11 +232,11 @@ pub fn pass_access(graph: &mut Graph, provider: ProviderId, change: Access) -> R
     }
 }
 
-/// The same for all consumers, with one more count of exclusion from the first open to the last
-/// close: nobody writes beneath.
+/// The same for all consumers, with one more exclusive count from the first open to the last close:
+/// nobody else writes to the providers below.
 ///
 /// # Errors
-/// As [`Graph::access`]; nothing is open then that was not before.
+/// As [`Graph::access`]; nothing stays open that was not open before.
 pub fn pass_access_alone(
     graph: &mut Graph,
     provider: ProviderId,
@@ -267,10 +268,10 @@ pub fn pass_access_alone(
     Ok(())
 }
 
-/// Does a request on what is beneath, `base` bytes further on.
+/// Performs a request on the provider below, with `base` bytes added to its offset.
 ///
 /// # Errors
-/// What became of it.
+/// Those of the request.
 pub fn pass(
     graph: &mut Graph,
     provider: ProviderId,
@@ -282,17 +283,17 @@ pub fn pass(
     graph.io(consumer, io.shifted(base))
 }
 
-/// The same of queued requests.
+/// The same for queued requests.
 #[must_use]
 pub fn pass_route(graph: &Graph, provider: ProviderId, base: u64) -> Option<Route> {
     let consumer = graph[graph[provider].geom].consumers.first().copied()?;
     Some(Route::Pass { consumer, base })
 }
 
-/// Makes a geom with one consumer, which stands on `under`, and one provider.
+/// Makes a geom with one consumer attached to `under`, and one provider.
 ///
 /// # Errors
-/// Why it cannot be; nothing of it is there then.
+/// If it is impossible; nothing is created then.
 pub fn stack(
     graph: &mut Graph,
     class: &'static dyn Class,
@@ -315,7 +316,7 @@ pub fn stack(
     }
 }
 
-/// The shape of `length` bytes from `offset` on of a provider.
+/// The shape of `length` bytes of a provider from `offset` on.
 #[must_use]
 pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> Shape {
     let under = &graph[under];
@@ -328,11 +329,11 @@ pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> S
     }
 }
 
-/// Does a command for zones on what is beneath, if the provider is all of it, sector by sector: a
-/// part of a disk has no zones of its own.
+/// Performs a zone command on the provider below, if this provider is all of it, sector by sector:
+/// a part of a disk has no zones of its own.
 ///
 /// # Errors
-/// [`block::Error::Unsupported`] of a part; what became of it.
+/// [`block::Error::Unsupported`] for a part of a disk; those of the request.
 pub fn pass_zone(
     graph: &mut Graph,
     provider: ProviderId,
@@ -352,7 +353,7 @@ pub fn pass_zone(
 /// Removes a geom that is not in use.
 ///
 /// # Errors
-/// That one of its providers is open, unless `force`.
+/// If one of its providers is open, unless `force`.
 pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     let open = |&&provider: &&ProviderId| graph[provider].access != Access::NONE;
     if let (false, Some(&open)) = (force, graph[geom].providers.iter().find(open)) {
@@ -364,10 +365,11 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     Ok(())
 }
 
-/// Writes `fill` into the last sector of a provider, alone, and lets all classes taste it anew.
+/// Writes `fill` to the last sector of a provider, with exclusive access, and lets all classes
+/// taste it again.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// If it cannot be written.
 pub fn write_last(
     graph: &mut Graph,
     provider: ProviderId,
@@ -388,7 +390,7 @@ pub fn write_last(
 /// Overwrites the last sector with zeros, if it holds metadata of `class`.
 ///
 /// # Errors
-/// That it does not; why it cannot be written.
+/// If it does not hold such metadata, or cannot be written.
 pub fn clear(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
     let sector = graph.peek_last(provider)?;
     if flysch_wire::geom::class_of_magic(&sector) != Some(class) {

@@ -15,45 +15,45 @@ use crate::object::{GeomId, ProviderId};
 use crate::route::{Faults, Route};
 use crate::zone::{Zone, ZoneAnswer};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Nop;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static NOP: Nop = Nop;
 
-/// What a NOP does to what passes through.
+/// What a NOP does to the requests that pass through it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes that are left out in front.
+    /// Bytes skipped at the start.
     pub offset: u64,
-    /// Bytes of the provider; 0 for all that are left.
+    /// Size of the provider in bytes; 0 for everything that is left.
     pub size: u64,
-    /// Bytes of its sectors; 0 for those beneath.
+    /// Sector size in bytes; 0 for that of the provider below.
     pub sector_size: u32,
-    /// Bytes of its stripes, if others than beneath.
+    /// Stripe size in bytes, if not that of the provider below.
     pub stripe_size: u64,
-    /// Bytes that it starts behind the start of a stripe.
+    /// Its start in bytes, relative to the start of a stripe.
     pub stripe_offset: u64,
     /// Percentage of reads that fail.
     pub read_failures: u32,
     /// Percentage of writes that fail.
     pub write_failures: u32,
-    /// Requests that pass before any fails.
+    /// Number of requests that pass before any fails.
     pub count_until_fail: u64,
-    /// How many fail in all; without, every one.
+    /// How many fail in total; `None` for no limit.
     pub fail_only: Option<u64>,
-    /// What they fail with.
+    /// The error of failed requests.
     pub error: block::Error,
-    /// Milliseconds that queued requests wait that are chosen for it.
+    /// Delay in milliseconds of the queued requests selected for it.
     pub delay_millis: u64,
-    /// Percentage of reads that wait.
+    /// Percentage of reads that are delayed.
     pub read_delays: u32,
-    /// Percentage of writes that wait.
+    /// Percentage of writes that are delayed.
     pub write_delays: u32,
-    /// What [`Class::attribute`] tells as `GEOM::physpath`.
+    /// The value that [`Class::attribute`] returns for `GEOM::physpath`.
     pub physical_path: Option<String>,
-    /// Its name, in front of `.nop`, if another than the provider's beneath.
+    /// Its name before `.nop`, if not that of the provider below.
     pub name: Option<String>,
 }
 
@@ -89,10 +89,10 @@ struct State {
     writes: (u64, u64),
 }
 
-/// Puts a NOP onto a provider: `da0` becomes `da0.nop`.
+/// Puts a NOP on a provider: `da0` becomes `da0.nop`.
 ///
 /// # Errors
-/// What cannot be.
+/// If an option is invalid.
 pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<ProviderId, Error> {
     let there = &graph[under];
     let sector = u64::from(there.sector_size);
@@ -150,7 +150,7 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
 /// Changes what a NOP does; its sizes stay.
 ///
 /// # Errors
-/// That there is none of this name.
+/// If there is none with this name.
 pub fn configure(
     graph: &mut Graph,
     geom: GeomId,
@@ -172,7 +172,7 @@ pub fn reset(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// FreeBSD's number of an error that a NOP makes.
+/// FreeBSD's number for an error that a NOP makes.
 fn errno(error: block::Error) -> u32 {
     const EIO: u32 = 5;
     const ENXIO: u32 = 6;
@@ -183,7 +183,7 @@ fn errno(error: block::Error) -> u32 {
 }
 
 impl State {
-    /// Whether this one of every hundred fails.
+    /// Whether this request fails; `die` is a random number.
     fn fails(&mut self, io: &Io<'_>, die: u64) -> bool {
         let percent = match io {
             Io::Read { .. } => self.options.read_failures,

@@ -1,4 +1,4 @@
-//! STRIPE: components in turns (RAID 0).
+//! STRIPE: components used in turn (RAID 0).
 
 use alloc::string::ToString;
 
@@ -18,24 +18,24 @@ use crate::route::Route;
 
 pub use super::array::place;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Stripe;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static STRIPE: Stripe = Stripe;
 
-/// Bytes of a stripe where nobody says another number.
+/// Default stripe size, bytes.
 pub const STRIPE_SIZE: u32 = 65536;
 
-/// What `label` and `create` can be told.
+/// The parameters of `label` and `create`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a stripe, a power of two.
+    /// Stripe size in bytes, a power of two.
     pub stripe_size: u32,
-    /// The names of the providers are written down, and no others are taken.
+    /// The names of the providers are recorded, and no others are accepted.
     pub hardcode: bool,
-    /// Metadata of others is written over.
+    /// Metadata of other classes is overwritten.
     pub force: bool,
 }
 
@@ -62,10 +62,10 @@ fn check(
     Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
-/// Writes metadata onto the providers: the stripe is there from now on (`gstripe label`).
+/// Writes metadata to the providers: the stripe exists from now on (`gstripe label`).
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -93,7 +93,7 @@ pub fn label(
 /// Joins the providers without writing anything (`gstripe create`).
 ///
 /// # Errors
-/// What cannot be.
+/// If the providers cannot be used together, or if the stripe size is invalid.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -115,7 +115,7 @@ pub fn create(
 /// Removes a stripe; its metadata stays (`gstripe stop`).
 ///
 /// # Errors
-/// That it is open, unless `force`.
+/// If it is open, unless `force`.
 pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     super::destroy(graph, geom, force)
 }

@@ -1,5 +1,5 @@
-//! ZERO: a provider that reads as zeros and keeps nothing of what is written (`gzero`): what the
-//! classes above cost by themselves.
+//! ZERO: a provider that reads as zeros and discards writes (`gzero`): shows the cost of the
+//! classes above it.
 
 use flysch_api::block;
 
@@ -11,24 +11,24 @@ use crate::io::{Io, Shape};
 use crate::object::ProviderId;
 use crate::record::Taste;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Zero;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static ZERO: Zero = Zero;
 
-/// How the geom and its provider are called, as in FreeBSD.
+/// The name of the geom and its provider, as in FreeBSD.
 pub const NAME: &str = "gzero";
 
-/// What the provider looks like: an exbibyte in sectors of 512 bytes (FreeBSD's `g_zero.c`).
+/// The provider's shape: an exbibyte in sectors of 512 bytes (FreeBSD's `g_zero.c`).
 const SHAPE: Shape =
     Shape { media_size: 1 << 60, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
 
 /// Makes the provider (`geom zero load`).
 ///
 /// # Errors
-/// That it already exists, or that its name is taken.
+/// If it exists already, or if its name is taken.
 pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
     if graph.geom("ZERO", NAME).is_ok() {
         return Err(Error::new(Kind::Exists, NAME, "already exists"));
@@ -39,10 +39,10 @@ pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
     Ok(provider)
 }
 
-/// Takes it away (`geom zero unload`).
+/// Removes it (`geom zero unload`).
 ///
 /// # Errors
-/// That it is not there, or that somebody uses it.
+/// If it does not exist, or is in use.
 pub fn unload(graph: &mut Graph) -> Result<(), Error> {
     let geom = graph.geom("ZERO", NAME)?;
     destroy(graph, geom, false)

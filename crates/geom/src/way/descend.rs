@@ -1,4 +1,4 @@
-//! How requests go down where the way divides, and the way back of those that nothing happened to.
+//! How requests go down where the way divides, and how those without incidents come back.
 
 use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
@@ -13,40 +13,40 @@ use super::plan::{Edge, Plan, TOP};
 use crate::class::mirror::is_components;
 use crate::class::multipath::is_paths;
 
-/// What became of a request that was to become a job.
+/// The result of making a request a job.
 enum Begun {
-    /// It is one.
+    /// It is a job now.
     Taken,
-    /// It is one, and has more to do.
+    /// It is a job now, and has more to do.
     GoesOn(u32),
-    /// Nothing.
+    /// It was not accepted.
     Refused(Refused),
-    /// It needs a closer look: it becomes one of this kind.
+    /// It needs a closer look: it becomes a job in this stage.
     Slowly(Stage),
 }
 
-/// How a completion goes on.
+/// Where a completion goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Up {
     /// To the caller.
     Out,
-    /// To the job that it is a part of.
+    /// To the job of which it is a part.
     Part,
 }
 
-/// What became of the completion of a part.
+/// The result of the completion of a part.
 pub(super) enum Risen {
-    /// The caller's request has ended with it.
+    /// It completes the caller's request.
     Ended(Completion),
-    /// Others have to come.
+    /// Others are outstanding.
     Waits,
-    /// It is that of a part of another job now.
+    /// It completes a part of another job.
     Above(Completion),
     /// It needs a closer look.
     Slowly(Completion),
 }
 
-/// What a job begins with.
+/// What a job needs to begin.
 struct Below<'a, D> {
     edges: &'a mut [Edge],
     lanes: &'a mut [Lane<D>],
@@ -67,8 +67,8 @@ impl<'a, D: Device> Below<'a, D> {
 }
 
 impl<D: Device> Way<D> {
-    /// Sends a request down a branch, to `offset` there. It comes from the caller if the branch is
-    /// the first one, else from a job.
+    /// Sends a request down a branch, to `offset` there. The request is the caller's if the branch
+    /// is the first one, otherwise a job's.
     #[inline(never)]
     pub(super) fn descend(
         &mut self,
@@ -88,7 +88,7 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// Sends a request on from a place where the way divides, to which it came down the branch
+    /// Sends a request on from a place where the way divides; it arrived there by the branch
     /// `from`.
     #[inline]
     pub(super) fn divide(
@@ -162,7 +162,7 @@ impl<D: Device> Way<D> {
         self.slowly(fan, (request, offset), (stage, from, level), now)
     }
 
-    /// A request that becomes a job there, which begins with `stage`.
+    /// A request that becomes a job there, beginning with `stage`.
     #[inline(always)]
     fn slowly(
         &mut self,
@@ -180,7 +180,7 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// The same of a part of a job there that goes on as if it had come from above.
+    /// The same for a part of a job there that continues as if it had come from above.
     #[inline(never)]
     pub(super) fn divide_again(
         &mut self,
@@ -194,7 +194,7 @@ impl<D: Device> Way<D> {
         self.divide(fan, (request, request.offset), (from | AGAIN, level), now)
     }
 
-    /// Counts what came down one branch and went through others to a last one.
+    /// Counts a request that came down one branch and passed through others to a last one.
     #[inline(never)]
     fn count(&mut self, from: u32, last: u32, request: &Request) {
         if from == TOP {
@@ -211,7 +211,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// Begins a job. From then on its request is taken, whatever becomes of it.
+    /// Begins a job. From then on its request is accepted, whatever happens to it.
     #[cold]
     pub(super) fn begin_slowly(
         &mut self,
@@ -259,10 +259,10 @@ impl<D: Device> Way<D> {
     }
 }
 
-/// Marks a branch that what came down it was counted on already.
+/// Marks a branch on which the request was counted already.
 const AGAIN: u32 = 1 << 31;
 
-/// A request begins at several paths.
+/// Begins a request to several paths.
 #[inline(always)]
 fn by_path<D: Device>(
     paths: &mut Paths,
@@ -277,7 +277,7 @@ fn by_path<D: Device>(
     ask(chosen, (fan, first, level), (request, offset), below, now)
 }
 
-/// A request begins at a mirror: a read at the half that is chosen for it, a change at all of them.
+/// Begins a request to a mirror: a read on the half chosen for it, a change on all of them.
 #[inline(always)]
 fn to_mirror<D: Device>(
     mirror: &mut Mirror,
@@ -298,8 +298,8 @@ fn to_mirror<D: Device>(
     ask((branch, is_components as _), numbers, (request, offset), below, now)
 }
 
-/// A request that one member does, down this branch: it becomes a job when that one has taken it.
-/// What it is told of errors: whether they are the member's.
+/// A request to one member, down this branch: it becomes a job when the member has accepted it.
+/// `is_its` tells whether an error is the member's fault.
 #[inline(always)]
 fn ask<D: Device>(
     (branch, is_its): (Option<u32>, fn(Error) -> bool),
@@ -356,7 +356,7 @@ fn change<D: Device>(
             Err(refused) if pending == 0 && !is_members(refused) => {
                 return Begun::Refused(refused);
             }
-            // What is wrong is seen again, and seen to.
+            // The failure occurs again below, and is handled there.
             Err(_) => break,
         }
         left &= left - 1;

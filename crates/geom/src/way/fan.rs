@@ -1,4 +1,4 @@
-//! Where ways divide.
+//! Places where a way divides.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
@@ -12,7 +12,7 @@ use super::short::Turns;
 use crate::class::stripe;
 use crate::object::Traffic;
 
-/// Most members: they are bits of a word.
+/// Maximum number of members: they are bits of a word.
 pub(super) const MEMBERS_MAX: usize = 64;
 
 /// A place where a way divides. Its branches are [`Plan::edges`](super::Plan) from `first` on.
@@ -20,12 +20,12 @@ pub(super) const MEMBERS_MAX: usize = 64;
 pub(super) struct Fan {
     /// The branch to member 0.
     pub(super) first: u32,
-    /// How many there are.
+    /// Number of branches.
     pub(super) count: u32,
     /// The branch that leads here.
     pub(super) above: u32,
     pub(super) kind: Kind,
-    /// What came from the top and became a job here at once.
+    /// Traffic that came from the top and became a job here at once.
     pub(super) whole: Traffic,
     /// What jobs waited for here.
     pub(super) waits: Waits,
@@ -33,7 +33,7 @@ pub(super) struct Fan {
 
 /// How it divides.
 #[derive(Clone, Debug)]
-#[repr(u8)] // It is asked first of all which one it is.
+#[repr(u8)] // The discriminant is read first.
 pub(super) enum Kind {
     Stripe(Stripe),
     Concat(Concat),
@@ -44,15 +44,15 @@ pub(super) enum Kind {
 
 /// A part of a range.
 pub(super) struct Piece {
-    /// The member that does it; `None` if the fan decides about it as about a request of its own.
+    /// The member that performs it; `None` if the fan decides as for a request of its own.
     pub(super) member: Option<u32>,
-    /// Offset there.
+    /// The offset there.
     pub(super) offset: u64,
     pub(super) length: u64,
 }
 
 impl Fan {
-    /// That all members are to be asked.
+    /// The stage in which all members are to be asked.
     pub(super) const fn to_each(&self) -> Stage {
         let all = u64::MAX >> (MEMBERS_MAX as u32 - self.count);
         Stage::Each { left: all, failed: 0, all }
@@ -80,12 +80,12 @@ impl Fan {
     }
 }
 
-/// In turns.
+/// Members used in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Stripe {
     size: u64,
     count: NonZeroU64,
-    /// Of a size that is a power of two: which one.
+    /// Its binary logarithm, if the size is a power of two.
     shift: Option<u32>,
 }
 
@@ -96,12 +96,12 @@ impl Stripe {
         Self { size, count: NonZeroU64::new(count as u64).unwrap_or(NonZeroU64::MIN), shift }
     }
 
-    /// The same of this many bytes, if it is as simple as that.
+    /// The same for this many bytes, if it is as simple as that.
     pub(super) fn turns(&self, bytes: u64) -> Option<Turns> {
         Turns::new(bytes, self.size, self.count.get())
     }
 
-    /// The member on which a byte lies, the byte there, and how many follow.
+    /// The member that holds a byte, the byte there, and how many follow.
     #[inline]
     pub(super) fn place(&self, at: u64) -> (u32, u64, u64) {
         let Some(shift) = self.shift else {
@@ -114,10 +114,10 @@ impl Stripe {
     }
 }
 
-/// One behind the other.
+/// One member after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Concat {
-    /// The byte behind each.
+    /// The end of each, bytes.
     ends: Vec<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Concat {
     }
 }
 
-/// The lowest bit, as a number.
+/// The number of the lowest set bit.
 #[inline(always)]
 pub(super) fn lowest(bits: u64) -> Option<u32> {
     (bits != 0).then(|| bits.trailing_zeros())

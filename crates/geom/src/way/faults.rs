@@ -7,7 +7,7 @@ use flysch_random::XorShift64;
 use super::jobs::Stage;
 use crate::route::Faults;
 
-/// Chance, and what it has said so far.
+/// The faults still to be injected, and the random source.
 #[derive(Clone, Debug)]
 pub(super) struct Chance {
     faults: Faults,
@@ -23,7 +23,7 @@ impl Chance {
         (self.random.bits() >> 16) as u32 % 100
     }
 
-    /// What a request begins with that fails or waits. Only reads and writes do.
+    /// The first stage of a request that is to fail or to wait. Only reads and writes do.
     pub(super) fn stage(&mut self, operation: Operation, now: Instant) -> Option<Stage> {
         let which = match operation {
             Operation::Read => 0,

@@ -1,4 +1,4 @@
-//! What becomes several requests, or may have to be asked again.
+//! Requests that become several, or may have to be retried.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -26,82 +26,83 @@ pub(super) const fn owner(token: u64) -> (u32, u32) {
     (token as u32, ((token & !OWN) >> BRANCH_SHIFT) as u32)
 }
 
-/// How far a job is. Members are bits.
+/// The progress of a job. Members are bits.
 #[derive(Clone, Copy, Debug)]
-#[repr(u8)] // It is asked first of all which one it is.
+#[repr(u8)] // The discriminant is read first.
 pub(super) enum Stage {
     /// There is no such job.
     Free,
-    /// A caller's request that one member does, of the first that was asked: a lane's.
+    /// A caller's request to one member, the first that was asked: at a lane.
     First,
-    /// The same of a part of a job's request.
+    /// The same for a part of a job's request.
     Part,
     /// A caller's request, the same to each member: all were asked, and none has failed.
     All,
-    /// Chance says that it fails.
+    /// It is chosen to fail.
     Fails(Error),
-    /// Chance says that it waits until then.
+    /// It is chosen to wait until then.
     Waits(Instant),
-    /// A range, piece by piece: so many bytes of it were sent.
+    /// A range, piece by piece: the number of bytes sent so far.
     Pieces(u64),
     /// The same to each member.
     Each {
-        /// Who is still to be asked.
+        /// Members still to be asked.
         left: u64,
-        /// Who failed.
+        /// Members that failed.
         failed: u64,
-        /// Who was to be asked.
+        /// Members that were to be asked.
         all: u64,
     },
-    /// A request that one member does: a read of a mirror, or anything over one of several paths.
+    /// A request to one member: a read of a mirror, or anything over one of several paths.
     Ask {
-        /// Who was asked.
+        /// Members that were asked.
         tried: u64,
-        /// Of these, who is gone for good; of paths, who was the last.
+        /// Of these, the ones gone for good; of paths, the last one.
         gone: u64,
         /// It was sent.
         is_sent: bool,
     },
-    /// What a member reads is written over what others could not.
+    /// The data read from a member is written over what others could not read.
     Mend {
-        /// Who could read it.
+        /// The member that could read it.
         reader: u32,
-        /// Who could not: still to be written.
+        /// Members that could not and are still to be written.
         left: u64,
-        /// It was read once more, while nobody else writes.
+        /// It was read again while nobody else writes.
         is_read: bool,
     },
     /// Nothing is left to do.
     Done,
 }
 
-/// One that is under way. What is behind the stage is as in [`FREE`](Self::FREE) until something
+/// A job in progress. The fields after the stage are as in [`FREE`](Self::FREE) until something
 /// happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
-    /// As it came; its token is whose it is.
+    /// As it came; its token identifies its owner.
     pub(super) request: Request,
-    /// Where its way divides; [`NONE`] if it only carries a token that looks like ours.
+    /// The place where its way divides; [`NONE`] if the job only carries a token that looks like
+    /// ours.
     pub(super) fan: u32,
-    /// Requests that have not come back.
+    /// Number of requests that have not come back.
     pub(super) pending: u32,
-    /// The next one in the list of those that are free.
+    /// The next one in the free list.
     next: u32,
-    /// 0 of a caller's request, else one more than that of the job that it is a part of.
+    /// 0 for a caller's request, otherwise one more than that of the job of which it is a part.
     pub(super) level: u8,
     pub(super) stage: Stage,
-    /// A component missed it: it is not told before the graph knows.
+    /// A component missed it: it is not reported before the graph knows.
     pub(super) is_kept: bool,
     pub(super) is_stalled: bool,
-    /// Since when it waits to go on.
+    /// When it began to wait for room.
     stalled: Option<Instant>,
-    /// When a component first did not do what others were asked for then.
+    /// When a component first failed, so that others were asked.
     pub(super) retried: Option<Instant>,
-    /// When its requests were on their way, once one came back.
+    /// The passage of its requests, once one came back.
     pub(super) passage: Option<Passage>,
-    /// What failed first.
+    /// The first failure.
     pub(super) result: Result<(), Error>,
-    /// The first failure of a component, if others do what it did not.
+    /// The first failure of a component, if others do the work instead.
     pub(super) failure: Option<Error>,
 }
 
@@ -131,7 +132,7 @@ impl Job {
         failure: None,
     };
 
-    /// Whether it need not wait any more; then it begins.
+    /// Whether it need not wait any longer; then it begins.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         if let Stage::Waits(until) = self.stage {
             if now < until {
@@ -146,7 +147,7 @@ impl Job {
         self.result = self.result.and(Err(error));
     }
 
-    /// It goes on; tells since when it waited for that, if it did.
+    /// It continues; returns since when it waited, if it did.
     pub(super) fn goes_on(&mut self) -> Option<Instant> {
         self.stalled.take()
     }
@@ -161,7 +162,7 @@ impl Job {
     }
 }
 
-/// One passage of two that belong to one request.
+/// Combines two passages that belong to one request.
 #[inline]
 pub(super) fn join(all: &mut Passage, other: &Passage) {
     all.issued = all.issued.min(other.issued);
@@ -169,8 +170,7 @@ pub(super) fn join(all: &mut Passage, other: &Passage) {
     all.device_done = all.device_done.zip(other.device_done).map(|(one, two)| one.max(two));
 }
 
-/// The place of a job of a caller's request that is sent to lanes at once, and to which nothing
-/// happens.
+/// The place for the job of a caller's request that is sent to lanes at once, without incidents.
 pub(super) struct Slot<'j> {
     pub(super) number: u32,
     pub(super) job: &'j mut Job,
@@ -178,12 +178,12 @@ pub(super) struct Slot<'j> {
 }
 
 impl Slot<'_> {
-    /// It begins, where the way divides first.
+    /// Begins it, where the way divides first.
     #[inline(always)]
     pub(super) fn begin(self, (request, offset): (&Request, u64), (stage, pending): (Stage, u32)) {
         let job = self.job;
         *self.free = job.next;
-        // A key is never taken along: [`Job::FREE`] has none.
+        // A key is never carried along: [`Job::FREE`] has none.
         job.request.operation = request.operation;
         job.request.force_unit_access = request.force_unit_access;
         job.request.offset = offset;
@@ -191,14 +191,14 @@ impl Slot<'_> {
         job.request.data = request.data;
         job.request.token = request.token;
         job.request.accepted = request.accepted;
-        // Of the first division, and of the caller, as it lies there.
+        // Division and level stay as they are: the first division, a caller's request.
         if pending != 1 {
             job.pending = pending;
         }
         job.stage = stage;
     }
 
-    /// It ends, its last request having come back; tells the caller's token.
+    /// Ends it when its last request has come back; returns the caller's token.
     #[inline(always)]
     pub(super) fn end(self) -> u64 {
         self.job.stage = Stage::Free;
@@ -208,18 +208,18 @@ impl Slot<'_> {
     }
 }
 
-/// A fixed number of jobs, and those of them that wait for room below.
+/// A fixed number of jobs, and which of them wait for room below.
 #[derive(Debug)]
 pub(super) struct Jobs {
     jobs: Vec<Job>,
     /// The first free one.
     free: u32,
-    /// The same of those behind `common`, one for each level below the first, and how many are
-    /// free.
+    /// The first free one of those after `common`, one for each level below the first, and the
+    /// number of free ones.
     reserve: u32,
     reserved: u32,
     common: u32,
-    /// Those that the disks had no room for, the oldest first.
+    /// Jobs that the disks had no room for, oldest first.
     stalled: VecDeque<u32>,
 }
 
@@ -242,13 +242,13 @@ impl Jobs {
         }
     }
 
-    /// How many there can be.
+    /// The maximum number of jobs.
     pub(super) const fn capacity(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The one that would begin next. A place is left for every level below, so that one of those
-    /// that wait can always go on.
+    /// The one that would begin next. A place is reserved for every level below, so that one of the
+    /// waiting jobs can always continue.
     #[inline]
     pub(super) fn next(&self, level: u8) -> Option<u32> {
         if self.free != NONE {
@@ -287,14 +287,14 @@ impl Jobs {
         Some(Slot { number, job, free: &mut self.free })
     }
 
-    /// The same, where that one ends.
+    /// The same for the job that ends.
     #[inline(always)]
     pub(super) fn taken(&mut self, number: u32) -> Option<Slot<'_>> {
         let job = self.jobs.get_mut(number as usize)?;
         Some(Slot { number, job, free: &mut self.free })
     }
 
-    /// Whether it mends, and changes of the same members are under way.
+    /// Whether it repairs while changes of the same members are in flight.
     pub(super) fn is_held_up(&self, number: u32) -> bool {
         let Some(Job { fan, stage: Stage::Mend { .. }, .. }) = self.jobs.get(number as usize)
         else {
@@ -310,7 +310,7 @@ impl Jobs {
         if matches!(job.stage, Stage::Free) { None } else { Some(job) }
     }
 
-    /// Ends one that nothing happened to.
+    /// Ends one without incidents.
     #[inline]
     pub(super) fn free(&mut self, number: u32) {
         let Some(job) = self.jobs.get_mut(number as usize) else { return };
@@ -339,7 +339,7 @@ impl Jobs {
         }
     }
 
-    /// When the first of those wants to go on that wait for a time.
+    /// The earliest time at which a job that waits for a time wants to continue.
     pub(super) fn waits(&self) -> Option<Instant> {
         let stage = |number: &u32| self.jobs.get(*number as usize).map(|job| job.stage);
         let until =
@@ -347,7 +347,7 @@ impl Jobs {
         self.stalled.iter().filter_map(until).min()
     }
 
-    /// How many wait for room.
+    /// Number of jobs that wait for room.
     pub(super) fn stalled(&self) -> usize {
         self.stalled.len()
     }
@@ -363,7 +363,7 @@ impl Jobs {
         }
     }
 
-    /// The one that waits longest waits no more.
+    /// Takes the job that has waited longest off the list.
     pub(super) fn unstall(&mut self) -> Option<u32> {
         let number = self.stalled.pop_front()?;
         if let Some(job) = self.get(number) {

@@ -1,33 +1,33 @@
-//! A lane of one disk, as a way has it.
+//! The lane of one disk, as part of a way.
 
 use flysch_api::block::{Completion, Device, Refused, Request};
 use flysch_api::machine::Instant;
 
 use crate::object::{ProviderId, Traffic};
 
-/// How much is under way somewhere, and for how long something was: what devstat calls busy.
+/// How much is in flight somewhere, and for how long anything was: what devstat calls busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Busy {
-    /// Requests that were taken.
+    /// Requests that were accepted.
     pub(super) started: u64,
     /// Of these, how many ended.
     pub(super) ended: u64,
     /// Of these, how many failed.
     pub(super) failures: u64,
-    /// Since when something is under way.
+    /// Since when something has been in flight.
     since: Option<Instant>,
-    /// Nanoseconds in which something was under way before.
+    /// Nanoseconds in which something was in flight before.
     nanos: u64,
 }
 
 impl Busy {
-    /// Requests under way.
+    /// Requests in flight.
     pub(super) const fn in_flight(&self) -> u64 {
         self.started.saturating_sub(self.ended)
     }
 
-    /// Nanoseconds in which something was under way, up to now. It begins with a doorbell and ends
-    /// when nothing more has come back.
+    /// Nanoseconds in which something was in flight, up to now. This begins with a doorbell and
+    /// ends when nothing more has come back.
     pub(super) fn nanos(&self, now: Option<Instant>) -> u64 {
         let since = now.zip(self.since).map_or(0, |(now, since)| now.nanos_since(since));
         self.nanos.saturating_add(since)
@@ -59,20 +59,20 @@ pub(super) struct Lane<D> {
     /// Requests that a doorbell rang for.
     rung: u64,
     pub(super) busy: Busy,
-    /// The byte of the disk behind the last that was read for a mirror.
+    /// The byte of the disk after the last one read for a mirror.
     pub(super) head: u64,
     pub(super) branch: Branch,
     pub(super) device: D,
 }
 
-/// What a lane knows of the only branch that leads to it, for requests that go by it the short way.
+/// What a lane knows of the only branch that leads to it, for requests that take the short way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Branch {
-    /// Bytes further on.
+    /// Number of bytes added to the offset.
     pub(super) base: u64,
-    /// What tokens of jobs have besides the number of their job.
+    /// What tokens of jobs contain besides the number of their job.
     pub(super) tag: u64,
-    /// What went there and is not counted at the branch yet.
+    /// Traffic that is not counted at the branch yet.
     pub(super) traffic: Traffic,
 }
 
@@ -86,13 +86,13 @@ impl<D: Device> Lane<D> {
         Self { disk, rung: 0, busy, head: 0, branch, device }
     }
 
-    /// From now on it is counted for another plan. Nothing is under way.
+    /// From now on it is counted for another plan. Nothing is in flight.
     pub(super) fn forget(&mut self) {
         (self.rung, self.busy) = (0, Busy::default());
         (self.head, self.branch) = (0, Branch::NONE);
     }
 
-    /// Who has least to do is read; of those the one whose head is there.
+    /// The lane with the lowest load is read; among equals the one whose head is there.
     pub(super) fn load(&self, there: u64) -> u64 {
         self.busy.in_flight() << 1 | u64::from(self.head != there)
     }

@@ -1,4 +1,4 @@
-//! Members that hold the same.
+//! Members with equal contents.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -15,15 +15,15 @@ pub(super) struct Mirror {
     balance: Balance,
     pub(super) slice: u64,
     members: Vec<Member>,
-    /// Who is read; the others are only written. Bits, as all sets of members.
+    /// The members that are read; the others are only written. Bits, like all sets of members.
     readable: u64,
-    /// Who failed, and is neither read nor written any more.
+    /// The members that failed, and are neither read nor written any more.
     pub(super) lost: u64,
-    /// Whose turn it is.
+    /// The member whose turn it is.
     next: u32,
-    /// Two members that are both read, by their load.
+    /// Two members, both read, by their load.
     is_pair: bool,
-    /// Reads under way that are to be mended: no change begins.
+    /// Reads in flight that need a repair: no change begins.
     pub(super) mending: u32,
 }
 
@@ -47,13 +47,13 @@ impl Mirror {
         Self { balance, slice, members, readable, lost: 0, next: 0, is_pair, mending: 0 }
     }
 
-    /// Those that take part.
+    /// The members that take part.
     #[inline(always)]
     pub(super) fn there(&self) -> u64 {
         u64::MAX >> (MEMBERS_MAX - self.members.len()) & !self.lost
     }
 
-    /// Those that hold everything.
+    /// The members that hold all data.
     #[inline(always)]
     pub(super) fn readable(&self) -> u64 {
         self.readable & !self.lost
@@ -63,7 +63,7 @@ impl Mirror {
         self.members.get(number as usize).map(|member| member.consumer)
     }
 
-    /// A member drops out, unless it did before or is the last one that holds everything.
+    /// Drops a member, unless it was dropped before or is the last one that holds all data.
     pub(super) fn lose(&mut self, number: u32) -> Option<ConsumerId> {
         let bit = 1 << number;
         if self.there() & bit == 0 || self.readable() & !bit == 0 {
@@ -74,12 +74,12 @@ impl Mirror {
         self.consumer(number)
     }
 
-    /// Whether there are two members that are both read, by their load, and nothing is the matter.
+    /// Whether there are two members, both read, by their load, without incidents.
     pub(super) const fn is_plain_pair(&self) -> bool {
         self.is_pair && self.mending == 0
     }
 
-    /// Who reads, of those that were not tried. How much a member has to do says `load`.
+    /// The member to read, among those not tried. `load` returns how much a member has to do.
     #[inline]
     pub(super) fn reader(&mut self, load: impl Fn(u32) -> u64, tried: u64) -> Option<u32> {
         if self.is_pair && tried == 0 {

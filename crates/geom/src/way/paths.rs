@@ -8,18 +8,18 @@ use flysch_wire::geom::multipath::Mode;
 use crate::object::ConsumerId;
 use crate::route::Path;
 
-/// Requests go over one path, and over the others as long as they fail.
+/// Requests go over one path, and over the others if they fail.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     mode: Mode,
     consumers: Vec<ConsumerId>,
-    /// Bits, as all sets of paths: who can be written, and who failed.
+    /// Bits, like all sets of paths: which can be written, and which failed.
     written: u64,
     failed: u64,
-    /// Of whom it was told.
+    /// The paths whose failure was reported.
     told: u64,
     active: Option<u32>,
-    /// When each was chosen last.
+    /// When each was last chosen.
     chosen: Vec<u64>,
     turn: u64,
 }
@@ -47,8 +47,8 @@ impl Paths {
         u64::MAX >> (super::fan::MEMBERS_MAX - self.consumers.len())
     }
 
-    /// The path for a request, of those that it was not tried on. How much a path has to do says
-    /// `load`.
+    /// The path for a request, among those on which it was not tried. `load` returns how much a
+    /// path has to do.
     #[inline]
     pub(super) fn choose(
         &mut self,
@@ -68,13 +68,13 @@ impl Paths {
             if let Some(active) = self.active.filter(|active| good >> active & 1 != 0) {
                 return Some(active);
             }
-            // The newest; one that failed once rather than none.
+            // The newest; one that has failed before is better than none.
             return highest(good).or_else(|| highest(can));
         }
         let (mut best, mut rest) = (None, if good == 0 { can } else { good });
         while let Some(number) = super::fan::lowest(rest) {
             rest &= rest - 1;
-            // Who has least to do; of those who was not chosen for longest.
+            // The one with the least to do; among equals the one chosen longest ago.
             let rank = (load(number), self.chosen[number as usize]);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, number));
@@ -86,8 +86,8 @@ impl Paths {
         Some(number)
     }
 
-    /// A path does not do requests; `tried` are those on which this one failed so far. Tells whose
-    /// path it is, once.
+    /// A path fails requests; `tried` are those on which this request has failed so far. Returns
+    /// whose path it is, once.
     pub(super) fn fault(&mut self, number: u32, tried: u64) -> Option<ConsumerId> {
         let bit = 1 << number;
         if self.failed & bit != 0 {
@@ -100,13 +100,13 @@ impl Paths {
         if is_told { None } else { self.consumers.get(number as usize).copied() }
     }
 
-    /// Why there is no path for a request at all.
+    /// Why there is no path at all for a request.
     pub(super) fn none(&self) -> Error {
         if self.consumers.is_empty() { Error::Gone } else { Error::WriteProtected }
     }
 
-    /// As [`choose`](Self::choose), for a request that other paths failed, of which `gone` are no
-    /// more.
+    /// As [`choose`](Self::choose), for a request that other paths failed, of which `gone` have
+    /// vanished.
     pub(super) fn choose_again(
         &mut self,
         operation: Operation,
@@ -115,13 +115,13 @@ impl Paths {
     ) -> Option<u32> {
         let found = self.choose(operation, load, tried);
         if found.is_none() && tried != 0 {
-            // The next request may try those again that had time to recover.
+            // The next request may retry those that had time to recover.
             self.restore_but(gone);
         }
         found
     }
 
-    /// If no path is good those are tried again that are not in `but`, or the only one.
+    /// If no path is good, those not in `but` are tried again, or the only path there is.
     pub(super) fn restore_but(&mut self, but: u64) {
         let all = self.all();
         if self.failed & all == all {
@@ -134,7 +134,7 @@ impl Paths {
     }
 }
 
-/// The highest bit, as a number.
+/// The number of the highest set bit.
 fn highest(bits: u64) -> Option<u32> {
     (bits != 0).then(|| 63 - bits.leading_zeros())
 }

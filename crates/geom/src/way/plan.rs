@@ -1,5 +1,5 @@
-//! Where requests to a provider go: asked of the classes once, when a lane is opened or the graph
-//! changed.
+//! Where requests to a provider go: the classes are asked once, when a lane is opened or the graph
+//! has changed.
 
 use alloc::format;
 use alloc::vec;
@@ -19,7 +19,7 @@ use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId, Statistics, Traffic};
 use crate::route::{Leg, Route};
 
-/// Most places where a way divides, and most branches of all of them together.
+/// Maximum number of places where a way divides, and of all their branches together.
 const FANS_MAX: usize = 256;
 const EDGES_MAX: usize = 1024;
 
@@ -33,21 +33,21 @@ pub(super) struct Edge {
     pub(super) lane: u32,
     /// The place where it divides, or [`NONE`].
     pub(super) fan: u32,
-    /// Bytes further on.
+    /// Number of bytes added to the offset.
     pub(super) base: u64,
-    /// Of one that divides again: requests that were to be done by this branch and not by others
-    /// beside it, and have not come back, and the byte behind the last. Of one to a lane the lane
-    /// knows.
+    /// For a branch that divides again: the number of outstanding requests that were to be done by
+    /// this branch and not by its siblings, and the byte after the last one. For a branch to a
+    /// lane, the lane knows.
     pub(super) busy: u32,
     pub(super) head: u64,
-    /// The branch above the place that this one begins at.
+    /// The branch above the place where this one begins.
     pub(super) above: u32,
-    /// What ended its way from the top here without having been divided: to a lane, or as a job. It
-    /// went through all branches above.
+    /// Traffic that ended its way from the top here without having been divided: to a lane, or as a
+    /// job. It passed through all branches above.
     pub(super) whole: Traffic,
-    /// What else went this way.
+    /// Other traffic of this branch.
     pub(super) parts: Traffic,
-    /// The providers that this branch goes through, highest first, each with the consumer on it.
+    /// The providers that this branch passes through, highest first, each with its consumer.
     passes: Vec<(ProviderId, ConsumerId)>,
 }
 
@@ -66,7 +66,7 @@ impl Edge {
         }
     }
 
-    /// Who has least to do is read; of those the one whose head is there.
+    /// The branch with the lowest load is read; among equals the one whose head is there.
     #[inline]
     pub(super) fn load<D: Device>(&self, lanes: &[Lane<D>], offset: u64) -> u64 {
         match lanes.get(self.lane as usize) {
@@ -83,15 +83,15 @@ pub struct Plan {
     pub(super) edges: Vec<Edge>,
     pub(super) fans: Vec<Fan>,
     disks: Vec<ProviderId>,
-    /// Most divisions one below the other.
+    /// Maximum number of divisions one below the other.
     pub(super) depth: u8,
-    /// Bytes of the provider, and of its sectors.
+    /// Size of the provider and of its sectors, bytes.
     pub(super) size: (u64, u32),
     pub(super) writes: bool,
-    /// Of a way that does not divide: bytes further on, and what went it.
+    /// For a way that does not divide: the number of bytes added to the offset, and the traffic.
     pub(super) base: u64,
     pub(super) direct: Traffic,
-    /// How busy the way and each of its lanes were when that was last looked at.
+    /// How busy the way and each of its lanes were at the last measurement.
     pub(super) measured: Vec<Measured>,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Measured {
 }
 
 impl Plan {
-    /// The disks that requests come to in the end; each is wanted as a lane.
+    /// The disks at which requests arrive; each needs a lane.
     #[must_use]
     pub fn disks(&self) -> &[ProviderId] {
         &self.disks
@@ -127,7 +127,7 @@ impl Plan {
         fan.map_or(0..0, |fan| fan.first as usize..(fan.first + fan.count) as usize)
     }
 
-    /// What went through a branch undivided, from the top.
+    /// Traffic that passed through a branch undivided, from the top.
     fn whole(&self, edge: usize) -> Traffic {
         let mut all = self.edges[edge].whole;
         if let Some(fan) = self.fans.get(self.edges[edge].fan as usize) {
@@ -137,7 +137,7 @@ impl Plan {
         all
     }
 
-    /// What went through a branch.
+    /// Traffic of a branch.
     fn traffic(&self, edge: usize) -> Traffic {
         let mut all = self.whole(edge);
         all.add(&self.edges[edge].parts);
@@ -147,7 +147,7 @@ impl Plan {
         all
     }
 
-    /// What went through each provider and consumer of the way, from the top on.
+    /// Traffic of each provider and consumer of the way, from the top down.
     pub fn usage(&self) -> impl Iterator<Item = Usage> {
         let of = |number: usize, edge: &Edge| {
             let mut statistics = Statistics::default();
@@ -179,11 +179,11 @@ impl Plan {
 }
 
 impl Graph {
-    /// The way of requests that come from `consumer`, which has its provider open. Whoever writes
-    /// has it said to those components that must know it before.
+    /// The way of requests from `consumer`, which has its provider open. If it writes, components
+    /// that must know of that in advance are told.
     ///
     /// # Errors
-    /// That it is not open; that a class on the way only does one request at a time; that the way
+    /// If it is not open; if a class on the way performs only one request at a time; if the way
     /// divides too often.
     pub fn plan(&mut self, consumer: ConsumerId) -> Result<Plan, Error> {
         let gone = || Error::not_found("provider", "of this consumer");
@@ -199,7 +199,7 @@ impl Graph {
         let mut planning = Planning { graph: self, writes, edges, fans: vec![], disks: vec![] };
         let depth = planning.edge(TOP as usize, (provider, consumer))?;
         let Planning { edges, fans, disks, .. } = planning;
-        // A fan that is being made holds its place with nothing in it.
+        // A fan under construction holds its place with nothing in it.
         let fans = fans.into_iter().flatten().collect();
         let base = edges[TOP as usize].base;
         let (direct, measured) = (Traffic::NONE, Vec::new());
@@ -207,7 +207,7 @@ impl Graph {
         Ok(Plan { edges, fans, disks, depth, size, writes, base, direct, measured })
     }
 
-    /// Adds what went a way to the statistics of the providers on it, and of the consumers.
+    /// Adds the traffic of a way to the statistics of the providers and consumers on it.
     pub fn account(&mut self, plan: &Plan) {
         for usage in plan.usage() {
             if let Some(provider) = self.find_provider_mut(usage.provider) {
@@ -220,34 +220,34 @@ impl Graph {
     }
 }
 
-/// What went through one consumer to one provider on a way.
+/// Traffic through one consumer to one provider on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The provider.
     pub provider: ProviderId,
-    /// What stands on it, on this way.
+    /// Its consumer on this way.
     pub consumer: ConsumerId,
-    /// What went there. How long something was under way is only measured at the top and, where one
-    /// branch leads to a disk, at the disk: there it is that of all providers of the branch.
+    /// The traffic. Busy time is only measured at the top and, where one branch leads to a disk, at
+    /// the disk: there it is that of all providers of the branch.
     pub statistics: Statistics,
-    /// Requests that wait here or were sent on, where that is measured.
+    /// Requests that wait here or were sent on, if that is measured.
     pub in_flight: Option<u64>,
-    /// What the class kept requests waiting for, where it divides.
+    /// What the class kept requests waiting for, if the way divides here.
     pub waits: Waits,
 }
 
-/// Time that requests spent in a class and not beneath it. Those to which nothing happens spend
-/// none: they are handed on in the call in which they came.
+/// Time that requests spent in a class and not below it. Requests without incidents spend none:
+/// they are passed on in the call in which they arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// How often requests waited on their way down: for room beneath, for others, or because chance
-    /// said so.
+    /// How often requests waited on their way down: for room below, for other requests, or because
+    /// a fault was injected.
     pub stalls: u64,
-    /// Nanoseconds of that.
+    /// Total nanoseconds of these waits.
     pub stalled_nanos: u64,
-    /// Requests that a component did not do, so that others were asked.
+    /// Number of requests that a component failed, so that others were asked.
     pub retries: u64,
-    /// Nanoseconds from then until they ended.
+    /// Total nanoseconds from then until these requests ended.
     pub retried_nanos: u64,
 }
 
@@ -260,7 +260,7 @@ struct Planning<'g> {
 }
 
 impl Planning<'_> {
-    /// Makes the branch to a provider, and tells how often it divides below.
+    /// Makes the branch to a provider; returns how often it divides below.
     fn edge(
         &mut self,
         number: usize,
@@ -292,7 +292,7 @@ impl Planning<'_> {
         edge.base = edge.base.wrapping_add(base);
     }
 
-    /// Makes the branch to one of those among whom bytes of a provider are divided.
+    /// Makes the branch to one of the destinations among which bytes are distributed.
     fn leg(&mut self, number: usize, provider: ProviderId, leg: &Leg) -> Result<u8, Error> {
         match leg {
             Leg::Consumer(consumer, base) => {
@@ -335,7 +335,7 @@ impl Planning<'_> {
         for (member, leg) in legs.iter().enumerate() {
             deepest = deepest.max(self.leg(first + member, provider, leg)?);
         }
-        // Mirrors that divide reads come to themselves again.
+        // Mirrors that divide reads lead back to themselves.
         let is_twice = matches!(route, Route::Mirror { balance: Balance::Split, .. });
         let kind = match route {
             Route::Stripe { size, .. } => fan::Kind::Stripe(Stripe::new(*size, legs.len())),

@@ -1,4 +1,4 @@
-//! What the end of a way looks like: the provider's size, and what all of its lanes can.
+//! The geometry of a way: the provider's size, and the common capabilities of all its lanes.
 
 use flysch_api::block::Geometry;
 use flysch_api::data::SegmentLimits;
@@ -6,10 +6,10 @@ use flysch_api::data::SegmentLimits;
 use super::plan::Plan;
 use crate::error::Error;
 
-/// Most requests that a way takes.
+/// Maximum number of requests that a way accepts.
 const DEPTH_MAX: u32 = 4096;
 
-/// Of a way to nowhere.
+/// The geometry of a way to nowhere.
 pub(super) const NOTHING: Geometry = Geometry {
     block_size: 512,
     blocks: 0,
@@ -21,7 +21,7 @@ pub(super) const NOTHING: Geometry = Geometry {
     crypto: false,
 };
 
-/// The geometry of a way to lanes of these.
+/// The geometry of a way to lanes with these geometries.
 pub(super) fn of<'g>(
     plan: &Plan,
     lanes: impl Iterator<Item = &'g Geometry>,
@@ -57,7 +57,7 @@ pub(super) fn of<'g>(
     })
 }
 
-/// What two lanes take alike.
+/// The limits of segments that satisfy both lanes.
 fn both(one: SegmentLimits, other: SegmentLimits) -> SegmentLimits {
     let boundary = match (one.boundary, other.boundary) {
         (0, boundary) | (boundary, 0) => boundary,

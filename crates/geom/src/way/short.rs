@@ -1,15 +1,14 @@
-//! The short way: requests to which nothing happens, where the way divides once at most.
+//! The short way: requests without incidents, where the way divides at most once.
 //!
-//! What most requests are is known when a way is made: they go to the only lane, to one lane of a
-//! stripe, to one half of a mirror or to both. Here is no more than that takes. Everything else -
-//! what crosses a stripe, failures, halves that dropped out, waiting for room, ways that divide
-//! again - is done out of line (`descend`, `steps`) by the same jobs and lanes; when that has
-//! ended, the short way is taken again ([`Way::shorten`]).
+//! What most requests need is known when a way is made: they go to the only lane, to one lane of a
+//! stripe, to one half of a mirror or to both. The code here does no more than that. Everything
+//! else - requests that cross a stripe, failures, dropped halves, waiting for room, ways that
+//! divide again - is done out of line (`descend`, `steps`) with the same jobs and lanes; when that
+//! has ended, the short way is taken again ([`Way::shorten`]).
 //!
-//! Nothing here may have the request's address given to a function that is not put in line: then
-//! the compiler keeps all of it in memory, for every request. Neither may a mere copy of it be
-//! passed on, which the compiler takes for the same: what is passed is a request with another
-//! offset.
+//! Nothing here may pass the request's address to a function that is not inlined: then the compiler
+//! keeps all of it in memory, for every request. Nor may a mere copy of it be passed on, which the
+//! compiler treats as the same: what is passed is a request with another offset.
 
 use core::num::NonZeroU32;
 
@@ -23,28 +22,28 @@ use super::lane::{Branch, Lane};
 use super::{Plan, Way};
 use crate::object::Traffic;
 
-/// Which one it is.
+/// The kind of short way.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Short {
-    /// None: each request is looked at closely.
+    /// None: each request is examined closely.
     No,
-    /// To one lane of several in turns.
+    /// To one lane of several, in turn.
     Turns(Turns),
     /// Reads to one of two halves, changes to both.
     Pair,
 }
 
-/// A stripe of up to 2^32 turns, each of a power of two bytes.
+/// A stripe of up to 2^32 turns, each a power of two in size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     shift: u32,
     count: NonZeroU32,
-    /// Bytes of a turn.
+    /// Size of a turn, bytes.
     size: u64,
 }
 
 impl Turns {
-    /// Of so many bytes each among so many lanes; `None` if this is not that simple.
+    /// Turns of `size` bytes over `count` lanes; `None` if it is not that simple.
     pub(super) fn new(bytes: u64, size: u64, count: u64) -> Option<Self> {
         let shift = size.is_power_of_two().then(|| size.trailing_zeros())?;
         u32::try_from(bytes >> shift).ok()?;
@@ -52,21 +51,21 @@ impl Turns {
         Some(Self { shift, count, size })
     }
 
-    /// The lane on which a range lies, and where there; `None` if it goes beyond its turn.
+    /// The lane that holds a range, and where on it; `None` if the range extends beyond its turn.
     #[inline(always)]
     fn place(&self, at: u64, length: u64) -> Option<(u32, u64)> {
         let turn = (at >> self.shift) as u32;
         let row = u64::from(turn / self.count);
         let inside = at & (self.size - 1);
-        // Neither is beyond the size of the whole.
+        // Neither exceeds the size of the provider.
         let is_whole = inside + length <= self.size;
         is_whole.then_some((turn % self.count, row << self.shift | inside))
     }
 }
 
 impl Short {
-    /// That of a plan, as long as nothing happens: each branch of its only division leads to
-    /// another lane.
+    /// The short way of a plan, without incidents: each branch of its only division leads to a
+    /// different lane.
     fn of(plan: &Plan) -> Self {
         let [Fan { first, count, kind, .. }] = &plan.fans[..] else { return Self::No };
         let below = plan.edges.iter().skip(*first as usize).take(*count as usize);
@@ -82,14 +81,14 @@ impl Short {
 }
 
 impl<D: Device> Way<D> {
-    /// Something may be the matter, or not any more: the short way is taken or not. Whatever can
-    /// change that ends with this.
+    /// An incident may have begun or ended: takes the short way or not. Everything that can change
+    /// that ends with this.
     pub(super) fn shorten(&mut self) {
         let is_free = !self.is_paused && self.ended.is_empty() && self.jobs.stalled() == 0;
         self.short = if is_free { Short::of(&self.plan) } else { Short::No };
     }
 
-    /// Lanes come to know the branches that lead to them.
+    /// Tells the lanes the branches that lead to them.
     pub(super) fn know_branches(&mut self) {
         let Some(fan) = self.plan.fans.first() else { return };
         let below = self.plan.edges.iter().enumerate().skip(fan.first as usize);
@@ -99,7 +98,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// What went the short way is counted where all else is.
+    /// Counts short-way traffic together with all other traffic.
     pub(super) fn count_short(&mut self) {
         let Plan { fans, edges, .. } = &mut self.plan;
         let Some(fan) = fans.first_mut() else { return };
@@ -111,7 +110,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// A request to a stripe, to a byte of it.
+    /// A request to a stripe, whose offset has been adjusted already.
     #[inline(always)]
     pub(super) fn submit_to_turn(
         &mut self,
@@ -131,7 +130,7 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// A request to a mirror of two halves, to a byte of it.
+    /// A request to a mirror of two halves, whose offset has been adjusted already.
     #[inline(always)]
     pub(super) fn submit_to_pair(
         &mut self,
@@ -165,7 +164,7 @@ impl<D: Device> Way<D> {
             if is_whole {
                 slot.begin((request, offset), (Stage::All, 2));
             } else {
-                // What is wrong is seen again, and seen to.
+                // The failure occurs again below, and is handled there.
                 slot.begin((request, offset), (Stage::Each { left: 2, failed: 0, all: 3 }, 1));
                 self.go_on_closely(number as u32, now);
             }
@@ -174,7 +173,7 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// A job that began the short way goes on.
+    /// A job that began the short way continues.
     #[cold]
     fn go_on_closely(&mut self, number: u32, now: Instant) {
         self.go_on(number, now);

@@ -1,4 +1,4 @@
-//! What jobs do next.
+//! The next steps of jobs.
 
 use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
@@ -12,7 +12,7 @@ use super::{Incident, Way, nowhere};
 use crate::class::mirror::is_components;
 use crate::class::multipath::is_paths;
 
-/// What a job does next.
+/// The next step of a job.
 enum Next {
     /// Sends this to a member, or, without one, to where the way divides as if it came from above.
     Send { member: Option<u32>, request: Request },
@@ -25,7 +25,7 @@ enum Next {
 }
 
 impl<D: Device> Way<D> {
-    /// A job does all that it can do now.
+    /// Does everything that a job can do now.
     #[inline(never)]
     pub(super) fn go_on(&mut self, number: u32, now: Instant) {
         loop {
@@ -72,7 +72,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// A member has something to do.
+    /// Notes that a member has something to do.
     fn sent(&mut self, (number, member): (u32, Option<u32>), now: Instant) {
         let Some(job) = self.jobs.get(number) else { return };
         if let (Some(since), Some(fan)) = (job.goes_on(), self.plan.fans.get_mut(job.fan as usize))
@@ -119,7 +119,7 @@ impl<D: Device> Way<D> {
         self.go_on(number, now);
     }
 
-    /// What a member said.
+    /// A member answered.
     fn answered(&mut self, (number, member): (u32, u32), result: Result<(), Error>, now: Instant) {
         let Some(job) = self.jobs.get(number) else { return };
         let Plan { fans, edges, .. } = &mut self.plan;
@@ -132,7 +132,7 @@ impl<D: Device> Way<D> {
             _ => false,
         };
         match result {
-            // Not the component's fault: the others would say the same.
+            // Not the component's fault: the others would answer the same.
             Err(error) if !is_its(error) => job.fail(error),
             Err(error) => {
                 job.failure.get_or_insert(error);
@@ -167,7 +167,7 @@ impl<D: Device> Way<D> {
                 }
             }
             (Stage::Mend { .. }, _) => self.was_mended(number, member, result),
-            // A part of a mirror's, which has seen to its failures itself.
+            // A part that is a mirror's request, which has handled its failures itself.
             (Stage::Pieces(_), Some(Kind::Mirror(_))) => {
                 if let Err(error) = result {
                     job.fail(error);
@@ -177,7 +177,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// A member could read: those that were asked before are mended, or drop out.
+    /// A member could read: those asked before are repaired or dropped.
     fn was_read(&mut self, number: u32, reader: u32) {
         let writes = self.plan.writes;
         let Some(job) = self.jobs.get(number) else { return };
@@ -192,14 +192,14 @@ impl<D: Device> Way<D> {
         self.lose(number, gone, Error::Gone);
     }
 
-    /// What the one that can read said while it is read again, or one that is mended.
+    /// The answer of the good member when it is read again, or of one that is repaired.
     fn was_mended(&mut self, number: u32, member: u32, result: Result<(), Error>) {
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         let Stage::Mend { reader, left, is_read } = &mut job.stage else { return };
         match (*is_read, result) {
             (false, Ok(())) => *is_read = true,
-            // It could a moment ago: who was not asked is.
+            // It could read a moment ago: members not yet asked are asked.
             (false, Err(error)) => {
                 let gone = if error == Error::Gone { 1 << *reader } else { 0 };
                 let tried = *left | 1 << *reader;
@@ -213,14 +213,14 @@ impl<D: Device> Way<D> {
                 }
             }
             (true, Err(error)) => {
-                // What it was read for is there all the same.
+                // The data that was asked for has been read all the same.
                 job.result = Ok(());
                 self.lose(number, 1 << member, error);
             }
         }
     }
 
-    /// Members of the mirror of a job drop out, unless no other is left.
+    /// Drops members of the mirror of a job, unless no other is left.
     fn lose(&mut self, number: u32, members: u64, error: Error) {
         let Some(fan) = self.jobs.get(number).map(|job| job.fan) else { return };
         let mut rest = members;
@@ -280,7 +280,7 @@ impl<D: Device> Way<D> {
                     _ => return Next::End,
                 };
                 let Some(member) = found else {
-                    // With the last copy nobody drops out.
+                    // The last copy is never dropped.
                     job.fail(job.failure.unwrap_or(none));
                     return Next::End;
                 };
@@ -292,7 +292,7 @@ impl<D: Device> Way<D> {
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,
-                    // Nobody else writes meanwhile, and what is written is what is there now.
+                    // It waits until nobody else writes, so that the current data is written.
                     Some(_) if is_written => Next::Stall,
                     Some(_) if !*is_read => send(*reader, to(*reader)),
                     Some(member) => {
@@ -304,7 +304,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// The next piece of a job's request, and who does it; `None` behind the last one, or when one
+    /// The next piece of a job's request, and its member; `None` after the last one, or when one
     /// has failed.
     fn piece(&mut self, number: u32) -> Option<(Option<u32>, Request)> {
         let job = self.jobs.get(number)?;
@@ -338,7 +338,7 @@ impl<D: Device> Way<D> {
         Some((piece.member, part))
     }
 
-    /// A job has ended: who it belongs to is told.
+    /// A job has ended: its owner is told.
     fn end(&mut self, number: u32, now: Instant) {
         self.settle(number);
         let Some(job) = self.jobs.get(number) else { return };
@@ -352,7 +352,7 @@ impl<D: Device> Way<D> {
         self.conclude(number, Completion { token, result, passage });
     }
 
-    /// A job is over, and comes to this.
+    /// A job is over, with this result.
     #[inline(never)]
     pub(super) fn conclude(&mut self, number: u32, completion: Completion) {
         let Some(job) = self.jobs.get(number) else { return };
@@ -370,7 +370,7 @@ impl<D: Device> Way<D> {
         }
     }
 
-    /// What its members said comes to one result.
+    /// Combines the answers of its members into one result.
     fn settle(&mut self, number: u32) {
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
@@ -381,7 +381,7 @@ impl<D: Device> Way<D> {
                     return;
                 }
                 let error = job.failure.unwrap_or(Error::Gone);
-                // Those that dropped out meanwhile did it in vain.
+                // Members dropped meanwhile do not count.
                 if good & mirror.readable() == 0 {
                     job.fail(error);
                     return;

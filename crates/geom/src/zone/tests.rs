@@ -1,4 +1,4 @@
-//! Commands for zones: who may, how far they go, what is believed.
+//! Zone commands: who may send them, what they affect, and which answers are accepted.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,19 +13,19 @@ use crate::class::disk::{DISK, Memory, set_zones};
 use crate::class::{label, nop, part};
 use crate::{Access, ConsumerId, Graph, ProviderId, all};
 
-/// Sectors of a zone.
+/// Sectors per zone.
 const LENGTH: u64 = 16;
 /// Zones of the disk: more than one answer holds.
 const ZONES: u64 = 5000;
 
-/// Write pointers from the begin of each zone, and what a liar does to its reports.
+/// Write pointers relative to the start of each zone, and how a false disk changes its reports.
 #[derive(Debug, Default)]
 struct State {
     written: vec::Vec<u64>,
     lie: Option<fn(&mut ZoneReport)>,
 }
 
-/// Zones that only know empty, closed and full.
+/// Zones with only the conditions empty, closed and full.
 #[derive(Debug)]
 struct Zoned(Rc<RefCell<State>>);
 
@@ -126,7 +126,7 @@ fn reports_are_bounded_and_go_on_behind_the_last_zone() {
         start = it.zones.last().map(|zone| zone.start + zone.length).unwrap();
     }
     assert_eq!(seen, ZONES);
-    // From the middle of a zone: that one is the first.
+    // From the middle of a zone: that zone is the first.
     let it = reported(&mut graph, open, report(LENGTH + 3, ZoneFilter::All, 1));
     assert_eq!((it.available, it.zones[..].first().unwrap().start), (ZONES - 1, LENGTH));
     let none = reported(&mut graph, open, report(0, ZoneFilter::All, 0));
@@ -153,7 +153,7 @@ fn zones_are_changed_by_writers_inside_the_disk() {
     assert_eq!((full.available, &full.zones[..]), (1, &[entry(LENGTH, LENGTH)][..]));
     assert_eq!(graph.zone(writer, RESET), Ok(ZoneAnswer::Done));
     assert_eq!(reported(&mut graph, reader, report(0, FULL, 9)).available, 0);
-    // Counted are those that were done, and of those that the disk was asked, the failed.
+    // Commands that succeeded are counted, and those that failed on the disk.
     let told = graph[writer].statistics;
     assert_eq!((told.zone_commands, told.failures), (2, 1));
     crate::class::disk::remove(&mut graph, disk);
@@ -192,7 +192,7 @@ fn only_the_whole_disk_has_zones() {
     };
     let whole = nop::create(&mut graph, disk, nop::Options::default()).unwrap();
     assert_eq!(ask(&mut graph, whole), Ok(true));
-    // What went through is counted on the way, too.
+    // Commands passed on are counted on the way, too.
     assert_eq!(graph[disk].statistics.zone_commands, 1);
     assert_eq!(graph[whole].statistics.zone_commands, 1);
     let name = Some("part".into());

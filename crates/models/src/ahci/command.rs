@@ -4,9 +4,9 @@ use flysch_wire::ata::command::device;
 use flysch_wire::ata::registers::{error, status};
 use flysch_wire::ata::{H2d, Opcode, log};
 
-use super::Ahci;
-use super::device::{Device, PowerMode};
-use super::list::{Fail, Seat, Work};
+use super::device::Device;
+use super::list::{Fail, Work};
+use super::packet::packet_work;
 use super::port::READY;
 
 /// Whether a command is queued.
@@ -63,11 +63,6 @@ impl Device {
         Ok((lba << self.shift, (sectors << self.shift) as u32))
     }
 
-    /// What becomes of a command.
-    pub(super) fn decide(&self, fis: &H2d) -> Work {
-        self.work_of(fis).unwrap_or_else(Work::Fail)
-    }
-
     /// Whether the device takes a command now.
     fn admit(&self, opcode: Opcode, fis: &H2d) -> Result<(), Fail> {
         let reads_error_log = matches!(opcode, Opcode::ReadLogExt | Opcode::ReadLogDmaExt)
@@ -81,11 +76,12 @@ impl Device {
         if refused { Err(aborted()) } else { Ok(()) }
     }
 
-    fn work_of(&self, fis: &H2d) -> Result<Work, Fail> {
+    /// What becomes of a command.
+    pub(super) fn decide(&self, fis: &H2d) -> Result<Work, Fail> {
         use Opcode as O;
         let opcode = Opcode::from_bits(fis.command);
         if self.is_packet() {
-            return self.packet_work(opcode);
+            return packet_work(opcode);
         }
         self.admit(opcode, fis)?;
         let lba = if is_48(opcode) { fis.lba } else { lba28(fis) };
@@ -181,11 +177,4 @@ fn touches_medium(opcode: Opcode) -> bool {
             | O::Flush
             | O::FlushExt
     )
-}
-
-impl Ahci {
-    /// Whether a command finds a device that listens.
-    pub(super) fn listens(&self, seat: Seat) -> bool {
-        self.device(seat).is_some_and(|d| d.is_there() && d.power != PowerMode::Sleep)
-    }
 }

@@ -2,16 +2,18 @@
 
 use alloc::vec::Vec;
 
+use flysch_api::machine::GuestMemory;
 use flysch_wire::ata::command::{feature, power, sanitize, sata_feature, send};
 use flysch_wire::ata::{H2d, Opcode, SECTOR, dsm};
 
+use super::clock::{Clock, Event};
 use super::command::{aborted, fault};
 use super::device::{Device, PowerMode, Sanitize};
 use super::flow::{Good, is_pio};
-use super::list::{Fail, Seat, Task};
+use super::list::{Fail, Task};
 use super::security::Words;
-use super::transfer::{Failed, Parts, gather, scatter};
-use super::{Ahci, Event};
+use super::transfer::{Failed, Parts, gather, give};
+use crate::faults::Injector;
 
 /// What a sanitize operation takes, nanoseconds: at least, and for each GiB.
 const SANITIZE_NS: u64 = 500_000_000;
@@ -24,81 +26,80 @@ const TRIM_BLOCKS: u16 = 8;
 /// What a command gives besides registers.
 pub(super) type Given = (Good, Vec<u8>);
 
-impl Ahci {
-    /// Carries out a command.
-    pub(super) fn carry_out(&mut self, port: u8, slot: u8) -> Result<Result<Good, Fail>, Failed> {
-        let task = *self.task(port, slot);
-        let Some(device) = self.device(task.seat) else { return Ok(Err(aborted())) };
-        if device.is_packet() {
-            return self.carry_out_packet(&task);
+impl Device {
+    /// Carries out a command without data on the medium.
+    pub(super) fn carry_out(
+        &mut self,
+        memory: &GuestMemory,
+        task: &Task,
+        clock: &mut Clock,
+        faults: &mut Injector,
+    ) -> Result<Good, Failed> {
+        if self.is_packet() {
+            return self.carry_out_packet(memory, task);
         }
         let opcode = Opcode::from_bits(task.fis.command);
         let mut sent = [0; TRIM_BLOCKS as usize * SECTOR];
-        let bytes = match sent_bytes(opcode, &task.fis) {
-            Some(bytes) if bytes <= sent.len() => bytes,
-            Some(_) => return Ok(Err(aborted())),
-            None => 0,
-        };
-        let sent = &mut sent[..bytes];
-        gather(Parts::new(&self.memory, &task, bytes as u64), sent)?;
-        let given = match opcode {
-            Opcode::Sanitize => self.sanitize(task.seat, &task.fis),
-            _ => self.control_device(task.seat, opcode, &task.fis, sent),
-        };
-        let (mut good, data) = match given {
-            Ok(given) => given,
-            Err(fail) => return Ok(Err(fail)),
+        let bytes = sent_bytes(opcode, &task.fis).unwrap_or(0);
+        let sent = sent.get_mut(..bytes).ok_or(aborted())?;
+        gather(Parts::new(memory, task, bytes as u64), sent)?;
+        let (mut good, data) = match opcode {
+            Opcode::Sanitize => {
+                let (of, now) = ((self.size, self.security.is_locked()), clock.nanos());
+                if let Some(nanos) = self.sanitize.command(&task.fis, of, now)? {
+                    let (seat, number) = (self.backend.seat, self.sanitize.number);
+                    clock.after(nanos, Event::Sanitized { seat, number });
+                }
+                (self.sanitize.status(now), Vec::new())
+            }
+            _ => {
+                let no_log = faults.is_active() && self.loses_log(&task.fis, faults, clock.now());
+                self.control((opcode, &task.fis), sent, (no_log, clock.nanos()))?
+            }
         };
         if !data.is_empty() {
-            good.moved = self.give(&task, &data)?;
+            good.moved = give(memory, task, &data)?;
             good.pio = (is_pio(task.fis.command) || opcode == Opcode::Smart).then_some(512);
         } else {
             good.moved = bytes as u32;
         }
-        Ok(Ok(good))
+        Ok(good)
     }
 
-    /// Copies what the device sends into the host's memory.
-    pub(super) fn give(&self, task: &Task, data: &[u8]) -> Result<u32, Failed> {
-        scatter(Parts::new(&self.memory, task, data.len() as u64), data)
-    }
-
-    fn control_device(
+    /// Carries out a command that takes `sent` from the host, at `now`; its log cannot be read if
+    /// there is `no_log`.
+    fn control(
         &mut self,
-        seat: Seat,
-        opcode: Opcode,
-        fis: &H2d,
+        (opcode, fis): (Opcode, &H2d),
         sent: &[u8],
+        (no_log, now): (bool, u64),
     ) -> Result<Given, Fail> {
-        let now = self.now.nanos();
-        let no_log = self.faults.is_active() && self.fault_in_log(seat, fis);
-        let device = self.device_mut(seat).ok_or(aborted())?;
         let nothing = || Ok((Good::default(), Vec::new()));
         let when = |may: bool| if may { Ok((Good::default(), Vec::new())) } else { Err(aborted()) };
         let words = || Words::of(sent);
-        let last = device.native_sectors() - 1;
+        let last = self.native_sectors() - 1;
         match opcode {
-            Opcode::Identify => Ok((Good::default(), device.identify().to_bytes().to_vec())),
+            Opcode::Identify => Ok((Good::default(), self.identify().to_bytes().to_vec())),
             Opcode::ReadLogExt | Opcode::ReadLogDmaExt if no_log => Err(aborted()),
             Opcode::ReadLogExt | Opcode::ReadLogDmaExt => {
-                device.read_log(fis, now).map(|data| (Good::default(), data))
+                self.read_log(fis, now).map(|data| (Good::default(), data))
             }
-            Opcode::SetFeatures => when(device.set_feature(fis)),
-            Opcode::Smart => device.smart(fis, now),
-            Opcode::DownloadMicrocode => device.download(fis, sent),
-            Opcode::SetMaxExt => when(device.set_max(fis)),
-            Opcode::MaxAddress => device.max_address(fis),
+            Opcode::SetFeatures => when(self.set_feature(fis)),
+            Opcode::Smart => self.smart(fis, now),
+            Opcode::DownloadMicrocode => self.download(fis, sent),
+            Opcode::SetMaxExt => when(self.set_max(fis)),
+            Opcode::MaxAddress => self.max_address(fis),
             Opcode::DataSetManagement => {
-                device.trim(sent, fis.features & dsm::TRIM != 0).and_then(|()| nothing())
+                self.trim(sent, fis.features & dsm::TRIM != 0).and_then(|()| nothing())
             }
             Opcode::SendFpdma => {
                 let is_dsm = fis.count >> 8 & 0x1F == send::DATA_SET_MANAGEMENT >> 8;
                 let trims = fis.auxiliary & send::TRIM != 0;
                 when(is_dsm)?;
-                device.trim(sent, trims).and_then(|()| nothing())
+                self.trim(sent, trims).and_then(|()| nothing())
             }
             Opcode::CheckPowerMode => {
-                let count = match device.power {
+                let count = match self.power {
                     PowerMode::Standby | PowerMode::Sleep => power::STANDBY,
                     PowerMode::Idle => power::IDLE,
                     PowerMode::Active => power::ACTIVE,
@@ -106,7 +107,7 @@ impl Ahci {
                 Ok((Good { count, ..Good::default() }, Vec::new()))
             }
             Opcode::Idle | Opcode::IdleImmediate => {
-                device.power = PowerMode::Idle;
+                self.power = PowerMode::Idle;
                 nothing()
             }
             Opcode::ReadNativeMaxExt => Ok((Good { lba: last, ..Good::default() }, Vec::new())),
@@ -115,73 +116,25 @@ impl Ahci {
                 Ok((Good { lba, ..Good::default() }, Vec::new()))
             }
             Opcode::Diagnostic => nothing(),
-            Opcode::SecuritySetPassword => when(device.security.set_password(&words())),
-            Opcode::SecurityUnlock => when(device.security.unlock(&words())),
-            Opcode::SecurityDisablePassword => when(device.security.disable(&words())),
-            Opcode::SecurityErasePrepare => when(device.security.prepare_erase()),
+            Opcode::SecuritySetPassword => when(self.security.set_password(&words())),
+            Opcode::SecurityUnlock => when(self.security.unlock(&words())),
+            Opcode::SecurityDisablePassword => when(self.security.disable(&words())),
+            Opcode::SecurityErasePrepare => when(self.security.prepare_erase()),
             Opcode::SecurityEraseUnit => {
-                when(device.security.erase(&words()))?;
-                device.erase();
+                when(self.security.erase(&words()))?;
+                self.erase([0; 4]);
                 nothing()
             }
-            Opcode::SecurityFreezeLock => when(device.security.freeze()),
+            Opcode::SecurityFreezeLock => when(self.security.freeze()),
             _ => Err(aborted()),
         }
     }
 
-    /// SANITIZE DEVICE.
-    fn sanitize(&mut self, seat: Seat, fis: &H2d) -> Result<Given, Fail> {
-        let now = self.now.nanos();
-        let device = self.device_mut(seat).ok_or(aborted())?;
-        let state = &mut device.sanitize;
-        let may = !state.is_under_way && !state.is_frozen && !device.security.is_locked();
-        // COUNT 3:0 passes, 0 is 16; COUNT 7: each pass writes what the one before did not.
-        let passes = match fis.count & 0xF {
-            0 => 16,
-            count => u64::from(count),
-        };
-        let mut fill = [0; 4];
-        let mut gib_ns = SANITIZE_GIB_NS;
-        let begin = match (fis.features, fis.lba) {
-            (sanitize::STATUS, _) => return Ok((state.status(now), Vec::new())),
-            (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA) if !state.is_under_way => {
-                state.is_frozen = true;
-                return Ok((state.status(now), Vec::new()));
-            }
-            (sanitize::CRYPTO, sanitize::CRYPTO_LBA)
-            | (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA) => may,
-            (sanitize::OVERWRITE, lba) if lba >> 32 << 32 == sanitize::OVERWRITE_LBA => {
-                let inverted = fis.count & sanitize::INVERT != 0 && passes.is_multiple_of(2);
-                let pattern = if inverted { !lba as u32 } else { lba as u32 };
-                (fill, gib_ns) = (pattern.to_le_bytes(), passes * OVERWRITE_GIB_NS);
-                may
-            }
-            _ => false,
-        };
-        if !begin {
-            return Err(aborted());
-        }
-        let nanos = SANITIZE_NS + (device.size >> 30) * gib_ns;
-        let state = &mut device.sanitize;
-        *state = Sanitize {
-            is_under_way: true,
-            number: state.number.wrapping_add(1),
-            start: now,
-            end: now + nanos,
-            fill,
-            ..Sanitize::default()
-        };
-        let (status, number) = (state.status(now), state.number);
-        self.after(nanos, Event::Sanitized { seat, number });
-        Ok((status, Vec::new()))
-    }
-
-    /// A sanitize operation ends.
-    pub(super) fn sanitized(&mut self, seat: Seat, number: u32) {
-        let Some(device) = self.device_mut(seat) else { return };
-        if device.sanitize.is_under_way && device.sanitize.number == number {
-            device.erase_to(device.sanitize.fill);
-            (device.sanitize.is_under_way, device.sanitize.is_done) = (false, true);
+    /// The sanitize operation of this number ends.
+    pub(super) fn sanitized(&mut self, number: u32) {
+        if self.sanitize.is_under_way && self.sanitize.number == number {
+            self.erase(self.sanitize.fill);
+            (self.sanitize.is_under_way, self.sanitize.is_done) = (false, true);
         }
     }
 }
@@ -201,6 +154,53 @@ fn sent_bytes(opcode: Opcode, fis: &H2d) -> Option<usize> {
 }
 
 impl Sanitize {
+    /// Carries out SANITIZE DEVICE at `now`, on a device of so many bytes that is locked or not:
+    /// how long an operation takes that it begins, nanoseconds.
+    fn command(
+        &mut self,
+        fis: &H2d,
+        (size, is_locked): (u64, bool),
+        now: u64,
+    ) -> Result<Option<u64>, Fail> {
+        let may = !self.is_under_way && !self.is_frozen && !is_locked;
+        // COUNT 3:0 passes, 0 is 16; COUNT 7: each pass writes what the one before did not.
+        let passes = match fis.count & 0xF {
+            0 => 16,
+            count => u64::from(count),
+        };
+        let mut fill = [0; 4];
+        let mut gib_ns = SANITIZE_GIB_NS;
+        let begin = match (fis.features, fis.lba) {
+            (sanitize::STATUS, _) => return Ok(None),
+            (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA) if !self.is_under_way => {
+                self.is_frozen = true;
+                return Ok(None);
+            }
+            (sanitize::CRYPTO, sanitize::CRYPTO_LBA)
+            | (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA) => may,
+            (sanitize::OVERWRITE, lba) if lba >> 32 << 32 == sanitize::OVERWRITE_LBA => {
+                let inverted = fis.count & sanitize::INVERT != 0 && passes.is_multiple_of(2);
+                let pattern = if inverted { !lba as u32 } else { lba as u32 };
+                (fill, gib_ns) = (pattern.to_le_bytes(), passes * OVERWRITE_GIB_NS);
+                may
+            }
+            _ => false,
+        };
+        if !begin {
+            return Err(aborted());
+        }
+        let nanos = SANITIZE_NS + (size >> 30) * gib_ns;
+        *self = Self {
+            is_under_way: true,
+            number: self.number.wrapping_add(1),
+            start: now,
+            end: now + nanos,
+            fill,
+            ..Self::default()
+        };
+        Ok(Some(nanos))
+    }
+
     /// The registers of its status (ACS 7.36.4).
     fn status(&self, now: u64) -> Good {
         let count = if self.is_done { sanitize::COMPLETED } else { 0 }
@@ -256,16 +256,11 @@ impl Device {
         Ok(())
     }
 
-    /// Everything is gone.
-    pub(super) fn erase(&mut self) {
-        self.erase_to([0; 4]);
-    }
-
-    /// Everything is this pattern.
-    fn erase_to(&mut self, pattern: [u8; 4]) {
+    /// Everything is gone, and reads as this pattern.
+    fn erase(&mut self, pattern: [u8; 4]) {
         self.cache.discarded(0, 0, self.size);
         // A store that fails tells when it is read.
         let _ = self.store.fill(self.size, pattern);
-        self.slc_used = 0;
+        self.backend.erase();
     }
 }

@@ -1,11 +1,13 @@
 //! The registers of the HBA, and its reset.
 
+use flysch_api::machine::Instant;
 use flysch_wire::ata::registers::{
     self as reg, Bohc, Cap, Cap2, EmCtl, EmLoc, Ghc, LED_HEADER, LedMessage, PORTS_MAX, port_base,
 };
 
+use super::Ahci;
+use super::clock::{Clock, Event};
 use super::config::{Config, Switching};
-use super::{Ahci, Event};
 
 /// AHCI 1.3.1.
 const VERSION: u32 = 0x0001_0301;
@@ -104,70 +106,98 @@ impl Registers {
     pub(super) fn bios_gives_up(&mut self) {
         self.bohc = self.bohc.with_bos(false).with_bb(false);
     }
-}
 
-impl Ahci {
-    #[inline]
-    pub(super) fn read_register(&mut self, offset: u32) -> u32 {
-        let r = &self.registers;
-        if r.is_unplugged {
-            return u32::MAX;
-        }
+    fn read(&self, offset: u32) -> u32 {
         match offset {
-            reg::CAP => r.cap.into_bits(),
-            reg::GHC => r.ghc.into_bits(),
-            reg::IS => r.is,
-            reg::PI => r.ports,
+            reg::CAP => self.cap.into_bits(),
+            reg::GHC => self.ghc.into_bits(),
+            reg::IS => self.is,
+            reg::PI => self.ports,
             reg::VS => VERSION,
-            reg::CAP2 => r.cap2.into_bits(),
-            reg::BOHC => r.bohc.into_bits(),
+            reg::CAP2 => self.cap2.into_bits(),
+            reg::BOHC => self.bohc.into_bits(),
             reg::EM_LOC => {
                 EmLoc::new().with_ofst((EM_BUFFER / 4) as u16).with_sz(EM_DWORDS as u16).into_bits()
             }
-            reg::EM_CTL => r.em.into_bits(),
-            EM_BUFFER.. => message_at(offset).map_or(0, |at| r.message[at]),
-            reg::PORTS.. => match self.port_of(offset) {
-                Some((port, register)) => self.read_port(port, register),
-                None => 0,
-            },
+            reg::EM_CTL => self.em.into_bits(),
+            EM_BUFFER.. => message_at(offset).map_or(0, |at| self.message[at]),
             _ => 0,
         }
     }
 
-    fn port_of(&self, offset: u32) -> Option<(u8, u32)> {
-        let offset = offset.checked_sub(reg::PORTS)?;
-        let port = offset / reg::PORT_LENGTH;
-        ((port as usize) < self.ports.len()).then_some((port as u8, offset % reg::PORT_LENGTH))
+    /// A dword of a message to the enclosure is written.
+    fn write_message(&mut self, offset: u32, value: u32) {
+        if let Some(at) = message_at(offset)
+            && !self.em.tm()
+        {
+            self.message[at] = value;
+        }
     }
 
+    /// EM_CTL is written: a message is sent, or what was under way is forgotten.
+    fn control_enclosure(&mut self, new: EmCtl, clock: &mut Clock) {
+        if new.rst() {
+            self.message = [0; EM_DWORDS];
+            self.leds = [LedMessage::new(); PORTS_MAX];
+        } else if new.tm() && !self.em.tm() {
+            self.em.set_tm(true);
+            clock.after(MESSAGE_NS, Event::Message);
+        }
+    }
+
+    /// BOHC is written: the operating system wants the HBA.
+    fn hand_off(&mut self, new: Bohc, clock: &mut Clock) {
+        if new.oos() && !self.bohc.oos() {
+            self.bohc.set_oos(true);
+            if self.bohc.bos() {
+                self.bohc.set_bb(true);
+                clock.after(BIOS_NS, Event::Bios);
+            }
+        }
+    }
+}
+
+/// The port a register is of, and which register of it.
+fn port_of(offset: u32, ports: u8) -> Option<(u8, u32)> {
+    let offset = offset.checked_sub(reg::PORTS)?;
+    let port = offset / reg::PORT_LENGTH;
+    (port < ports.into()).then_some((port as u8, offset % reg::PORT_LENGTH))
+}
+
+impl Ahci {
+    /// Reads the register at `offset` (4-byte aligned) at `now`.
+    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        self.advance(now);
+        if self.hba.registers.is_unplugged {
+            return u32::MAX;
+        }
+        match port_of(offset, self.hba.ports.count()) {
+            Some((port, register)) => {
+                let (cap, device) = (self.hba.registers.cap, self.devices.get(port.into()));
+                self.hba.ports[port].read(register, cap, device, self.clock.nanos())
+            }
+            None => self.hba.registers.read(offset),
+        }
+    }
+
+    /// Writes the register at `offset` (4-byte aligned) at `now`.
     #[inline]
-    pub(super) fn write_register(&mut self, offset: u32, value: u32) {
-        if self.registers.is_unplugged {
+    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        self.advance(now);
+        let r = &mut self.hba.registers;
+        if r.is_unplugged {
             return;
         }
         match offset {
             reg::GHC => self.control_hba(Ghc::from_bits(value)),
-            reg::IS => {
-                self.registers.is &= !value;
-                // What a port still has to tell stays.
-                for (n, port) in self.ports.iter().enumerate() {
-                    if port.is_pending() {
-                        self.registers.is |= 1 << n;
-                    }
-                }
-            }
-            reg::BOHC => self.hand_off(Bohc::from_bits(value)),
-            reg::EM_CTL => self.control_enclosure(EmCtl::from_bits(value)),
-            EM_BUFFER.. => {
-                if let Some(at) = message_at(offset)
-                    && !self.registers.em.tm()
-                {
-                    self.registers.message[at] = value;
-                }
-            }
+            // What a port still has to tell stays.
+            reg::IS => r.is = r.is & !value | self.hba.ports.pending(),
+            reg::BOHC => r.hand_off(Bohc::from_bits(value), &mut self.clock),
+            reg::EM_CTL => r.control_enclosure(EmCtl::from_bits(value), &mut self.clock),
+            EM_BUFFER.. => r.write_message(offset, value),
             reg::PORTS.. => {
-                if let Some((port, register)) = self.port_of(offset)
-                    && !self.registers.ghc.hr()
+                if let Some((port, register)) = port_of(offset, self.hba.ports.count())
+                    && !r.ghc.hr()
                 {
                     self.write_port(port, register, value);
                 }
@@ -176,70 +206,41 @@ impl Ahci {
         }
     }
 
-    /// EM_CTL is written: a message is sent, or what was under way is forgotten.
-    fn control_enclosure(&mut self, new: EmCtl) {
-        let r = &mut self.registers;
-        if new.rst() {
-            r.message = [0; EM_DWORDS];
-            r.leds = [LedMessage::new(); PORTS_MAX];
-        } else if new.tm() && !r.em.tm() {
-            r.em.set_tm(true);
-            self.after(MESSAGE_NS, Event::Message);
-        }
-    }
-
     /// What the LEDs of a port show.
     pub fn leds(&self, port: u8) -> LedMessage {
-        self.registers.leds.get(usize::from(port)).copied().unwrap_or_default()
-    }
-
-    fn hand_off(&mut self, new: Bohc) {
-        let r = &mut self.registers;
-        if new.oos() && !r.bohc.oos() {
-            r.bohc.set_oos(true);
-            if r.bohc.bos() {
-                r.bohc.set_bb(true);
-                self.after(BIOS_NS, Event::Bios);
-            }
-        }
+        self.hba.registers.leds.get(usize::from(port)).copied().unwrap_or_default()
     }
 
     fn control_hba(&mut self, new: Ghc) {
-        let r = &mut self.registers;
+        let r = &mut self.hba.registers;
         if new.hr() && !r.ghc.hr() {
             r.ghc = Ghc::new().with_hr(true).with_ae(true);
             r.is = 0;
             self.reset_ports();
-            return self.after(RESET_NS, Event::HbaReset);
+            return self.clock.after(RESET_NS, Event::HbaReset);
         }
         // AE is read only where there is nothing but AHCI (CAP.SAM).
         r.ghc = r.ghc.with_ie(new.ie());
     }
 
     pub(super) fn reset_ports(&mut self) {
-        let now = self.now.nanos();
-        for port in 0..self.ports.len() as u8 {
-            self.ports[usize::from(port)].reset();
-            self.multiplier_down(port);
-            for seat in self.seats(port).into_iter().flatten() {
-                if let Some(device) = self.device_mut(seat) {
-                    device.link_is_reset(now);
-                }
-                self.admit_writes(seat);
-            }
+        let now = self.clock.nanos();
+        for port in 0..self.hba.ports.count() {
+            self.hba.ports[port].reset();
+            self.devices.link_down(port, now);
         }
     }
 
     pub(super) fn hba_is_reset(&mut self) {
-        self.registers.ghc.set_hr(false);
+        self.hba.registers.ghc.set_hr(false);
         self.power_on_ports();
     }
 
     /// Without staggered spin-up the links come up by themselves.
     pub(super) fn power_on_ports(&mut self) {
-        let staggered = self.registers.cap.sss();
-        for port in 0..self.ports.len() as u8 {
-            let at = &mut self.ports[usize::from(port)];
+        let staggered = self.hba.registers.cap.sss();
+        for port in 0..self.hba.ports.count() {
+            let at = &mut self.hba.ports[port];
             at.cmd = at.cmd.with_pod(true).with_sud(!staggered);
             self.begin_link(port);
         }

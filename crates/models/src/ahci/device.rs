@@ -1,27 +1,22 @@
 //! A device: what it is, what it has been told, where its data is.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
 use flysch_wire::ata::identify::{
     additional, capability, padded, sanitize, sata, sata_feature, sata_more, sector, set82, set83,
     set84, set119,
 };
 use flysch_wire::ata::log::NcqError;
-use flysch_wire::ata::multiplier::PORTS_MAX;
 use flysch_wire::ata::{D2h, Identify, Kind, dsm};
 
-use super::Ahci;
+use super::backend::Backend;
 use super::config::{Attached, DiskConfig};
 use super::link::Link;
-use super::list::{Seat, TaskRef};
-use super::microcode::Microcode;
+use super::list::Seat;
+use super::microcode::{Microcode, Reach};
 use super::packet::Tray;
 use super::port::READY;
 use super::profile::{Profile, SATA_SSD, level};
 use super::security::Security;
 use super::smart::Smart;
-use crate::media::Media;
 use crate::media::cache::{Cache, Units};
 use crate::store::Store;
 
@@ -90,16 +85,10 @@ pub(super) struct Device {
     pub(super) size: u64,
     /// log2 of the bytes of a sector.
     pub(super) shift: u32,
-    pub(super) media: Media,
+    pub(super) backend: Backend,
     pub(super) cache: Cache,
     profile: Profile,
-    seed: u64,
     identify: Identify,
-    /// Writes that wait for room in the write buffer, in order.
-    pub(super) writes: VecDeque<TaskRef>,
-    /// Commands that wait until so many bytes were programmed.
-    pub(super) flushes: Vec<(TaskRef, u64)>,
-    pub(super) slc_used: u64,
     /// The queued command that failed, until the log is read or the link is reset.
     pub(super) ncq_error: Option<NcqError>,
     pub(super) write_cache: bool,
@@ -113,10 +102,7 @@ pub(super) struct Device {
     pub(super) sleeps: bool,
     pub(super) smart: Smart,
     pub(super) microcode: Microcode,
-    /// Bytes that can be reached, and those of them that can be again when power comes anew.
-    pub(super) reach: [u64; 2],
-    /// The reach is not to be changed until power comes anew.
-    pub(super) is_reach_frozen: bool,
+    pub(super) reach: Reach,
     /// The command before the last, and the last.
     pub(super) last: [u8; 2],
     pub(super) power: PowerMode,
@@ -183,14 +169,10 @@ impl Device {
             store,
             size,
             shift: 9,
-            media: media(&profile, seed),
+            backend: Backend::new(profile, seed),
             cache: Cache::new(false),
             profile,
-            seed,
             identify,
-            writes: VecDeque::with_capacity(32),
-            flushes: Vec::with_capacity(32),
-            slc_used: 0,
             ncq_error: None,
             write_cache: true,
             look_ahead: true,
@@ -200,8 +182,7 @@ impl Device {
             sleeps: false,
             smart: Smart::default(),
             microcode: Microcode::default(),
-            reach: [size; 2],
-            is_reach_frozen: false,
+            reach: Reach::new(size),
             last: [0; 2],
             power: PowerMode::Active,
             security: Security::default(),
@@ -225,7 +206,7 @@ impl Device {
 
     /// Sectors that can be reached.
     pub(super) fn sectors(&self) -> u64 {
-        self.reach[0] >> self.shift
+        self.reach.bytes >> self.shift
     }
 
     /// Sectors there are.
@@ -249,25 +230,18 @@ impl Device {
         self.identify.sata_features & sata_feature::DEVSLEEP != 0
     }
 
-    pub(super) fn slc_bytes(&self) -> u64 {
-        self.profile.slc_bytes
-    }
-
-    /// LBA of the signature (SATA 11.2).
-    pub(super) fn signature(&self) -> u64 {
-        if self.is_packet() { 0xEB_1401 } else { 1 }
-    }
-
     /// What it sends when it is ready after a reset. ERROR 1: the diagnostics were passed. A packet
     /// device shows no DRDY yet (ACS 11.3).
     pub(super) fn signature_fis(&self) -> D2h {
         let status = if self.is_packet() { 0 } else { READY };
-        D2h { interrupt: true, status, error: 1, lba: self.signature(), device: 0, count: 1 }
+        // SATA 11.2.
+        let lba = if self.is_packet() { 0xEB_1401 } else { 1 };
+        D2h { interrupt: true, status, error: 1, lba, device: 0, count: 1 }
     }
 
     /// It is at this place, and has a name that no other device of the HBA has.
     pub(super) fn sits(&mut self, home: Home, seat: Seat) {
-        self.home = home;
+        (self.home, self.backend.seat) = (home, seat);
         if self.identify.wwn != 0 {
             self.identify.wwn += u64::from(seat);
         }
@@ -300,13 +274,13 @@ impl Device {
     pub(super) fn link_up(&mut self, most: u8) -> u8 {
         let speed = self.profile.link.generation.min(most);
         self.speed = speed;
-        self.media.set_link(Link::times(speed, &self.profile.timing));
+        self.backend.media.set_link(Link::times(speed, &self.profile.timing));
         speed
     }
 
     /// COMRESET, or a soft reset: what was on its way is dropped. Settings stay.
     pub(super) fn link_is_reset(&mut self, now: u64) {
-        self.forget_waits();
+        self.backend.clear();
         self.ncq_error = None;
         self.health.resets += 1;
         self.microcode.start_over();
@@ -320,36 +294,22 @@ impl Device {
     pub(super) fn wake(&mut self, now: u64) {
         if self.power != PowerMode::Active {
             self.power = PowerMode::Active;
-            self.media.meter_mut().enter(level::ACTIVE, now);
+            self.backend.media.meter_mut().enter(level::ACTIVE, now);
         }
-    }
-
-    /// Nothing waits any more.
-    pub(super) fn forget_waits(&mut self) {
-        self.writes.clear();
-        self.flushes.clear();
     }
 
     /// Power came back: settings are those of the factory.
     pub(super) fn power_on(&mut self, now: u64) {
-        self.media.restart(self.profile.timing, self.seed);
-        self.media.set_half_duplex();
+        self.backend.power_on();
         self.link_is_reset(now);
-        (self.reach[0], self.is_reach_frozen) = (self.reach[1], false);
+        self.reach.power_on();
         (self.write_cache, self.look_ahead, self.dipm, self.sleeps) =
             (!self.is_packet(), true, false, false);
-        self.slc_used = 0;
         self.tray = self.tray.after_power_loss();
         self.sanitize.is_frozen = false;
         self.security.power_on();
         self.health.power_cycles += 1;
     }
-}
-
-fn media(profile: &Profile, seed: u64) -> Media {
-    let mut media = Media::new(profile.timing, profile.energy, seed);
-    media.set_half_duplex();
-    media
 }
 
 impl Units for Device {
@@ -413,28 +373,5 @@ fn identify_disk(config: &DiskConfig) -> Identify {
         transport: 0x107F,
         microcode_blocks: [1, 8],
         ..Identify::default()
-    }
-}
-
-impl Ahci {
-    pub(super) fn device(&self, seat: Seat) -> Option<&Device> {
-        self.devices.get(usize::from(seat))?.as_ref()
-    }
-
-    pub(super) fn device_mut(&mut self, seat: Seat) -> Option<&mut Device> {
-        self.devices.get_mut(usize::from(seat))?.as_mut()
-    }
-
-    /// The devices at a port, or behind the multiplier there.
-    pub(super) fn seats(&self, port: u8) -> [Option<Seat>; PORTS_MAX] {
-        let mut seats = [None; PORTS_MAX];
-        match self.multiplier(port) {
-            Some(multiplier) => {
-                let fans = multiplier.fans.iter();
-                seats.iter_mut().zip(fans).for_each(|(seat, fan)| *seat = fan.seat);
-            }
-            None => seats[0] = Some(port.into()),
-        }
-        seats
     }
 }

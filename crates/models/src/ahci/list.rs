@@ -1,11 +1,15 @@
 //! The command list of a port: headers, command FISes, and the tasks they become.
 
-use flysch_api::machine::OutOfRange;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use flysch_api::machine::{GuestMemory, OutOfRange};
 use flysch_wire::ata::fis::REGISTER_LENGTH;
 use flysch_wire::ata::list::{HEADER, HeaderFlags};
+use flysch_wire::ata::registers::status;
 use flysch_wire::ata::{H2d, Header};
 
-use super::Ahci;
+use super::port::Port;
 use crate::media::Ready;
 
 /// Number of a device: the port it is at, or behind the ports if it is behind a multiplier.
@@ -101,12 +105,11 @@ impl From<OutOfRange> for Unfit {
 /// Fewest dwords of a command FIS (AHCI 4.2.2).
 const CFL_MIN: u8 = 2;
 
-impl Ahci {
+impl Port {
     /// The command in a slot as the host has written it, read once.
-    pub(super) fn fetch(&self, port: u8, slot: u8) -> Result<Task, Unfit> {
-        let list = self.ports[usize::from(port)].clb;
+    pub(super) fn fetch(&self, memory: &GuestMemory, slot: u8) -> Result<Task, Unfit> {
         let mut words = [0; 16];
-        self.memory.read(list + u64::from(slot) * HEADER as u64, &mut words)?;
+        memory.read(self.clb + u64::from(slot) * HEADER as u64, &mut words)?;
         let [low, high] = [0, 8].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&words[at..at + 8]);
@@ -118,28 +121,129 @@ impl Ahci {
             return Err(Unfit);
         }
         let mut bytes = [0; REGISTER_LENGTH];
-        self.memory.read(table, &mut bytes)?;
+        memory.read(table, &mut bytes)?;
         let fis = H2d::parse(&bytes).map_err(|_| Unfit)?;
         Ok(Task { state: State::Active, fis, flags, table, ..Task::default() })
     }
 
-    pub(super) fn name(&self, port: u8, slot: u8) -> TaskRef {
-        let Task { generation, seat, .. } = *self.task(port, slot);
-        TaskRef { port, slot, seat, generation }
+    #[inline]
+    pub(super) fn task(&self, slot: u8) -> &Task {
+        &self.tasks[usize::from(slot)]
     }
 
-    pub(super) fn task(&self, port: u8, slot: u8) -> &Task {
-        &self.ports[usize::from(port)].tasks[usize::from(slot)]
+    #[inline]
+    pub(super) fn task_mut(&mut self, slot: u8) -> &mut Task {
+        &mut self.tasks[usize::from(slot)]
     }
 
-    pub(super) fn task_mut(&mut self, port: u8, slot: u8) -> &mut Task {
-        &mut self.ports[usize::from(port)].tasks[usize::from(slot)]
+    /// The name of the task in a slot.
+    #[inline]
+    pub(super) fn name(&self, slot: u8) -> TaskRef {
+        let Task { generation, seat, .. } = *self.task(slot);
+        TaskRef { port: self.number, slot, seat, generation }
+    }
+
+    /// The next slot whose device can have its command.
+    #[inline]
+    pub(super) fn next_slot(&mut self) -> Option<u8> {
+        let runs = self.cmd.cr() && self.cmd.st() && !self.is_halted && self.speed != 0;
+        let mut next = if runs { self.ci & !self.taken } else { 0 };
+        while next != 0 {
+            let slot = next.trailing_zeros() as u8;
+            let file = self.file(self.targets[usize::from(slot)]);
+            if !file.is_busy() && file.alone.is_none() && !file.failed {
+                return Some(slot);
+            }
+            next &= next - 1;
+            if !self.fbs.en() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A device has taken the command in a slot.
+    #[inline]
+    pub(super) fn take(&mut self, slot: u8, task: Task) {
+        let place = &mut self.tasks[usize::from(slot)];
+        let generation = place.generation.wrapping_add(1);
+        let (pmp, is_queued) = (task.pmp, task.is_queued);
+        *place = Task { generation, ..task };
+        self.taken |= 1 << slot;
+        if is_queued {
+            // The device has taken it: a FIS without an interrupt clears the bit.
+            self.ci &= !(1 << slot);
+        } else {
+            let file = self.file(pmp);
+            file.alone = Some(slot);
+            file.tfd = file.tfd.with_status(file.tfd.status() & !status::ERR | status::BSY);
+        }
+    }
+
+    /// A slot is empty again.
+    pub(super) fn free(&mut self, slot: u8) {
+        self.taken &= !(1 << slot);
+        let pmp = self.tasks[usize::from(slot)].pmp;
+        let file = self.file(pmp);
+        if file.alone == Some(slot) {
+            file.alone = None;
+        }
+        let task = &mut self.tasks[usize::from(slot)];
+        task.state = State::Free;
+        task.work = Work::Control;
+        task.generation = task.generation.wrapping_add(1);
+    }
+}
+
+/// The ports of an HBA, by number.
+#[derive(Debug)]
+pub(super) struct Ports(Vec<Port>);
+
+impl Ports {
+    pub(super) fn new(ports: impl Iterator<Item = Port>) -> Self {
+        Self(ports.collect())
+    }
+
+    pub(super) fn count(&self) -> u8 {
+        self.0.len() as u8
+    }
+
+    pub(super) fn get(&self, port: u8) -> Option<&Port> {
+        self.0.get(usize::from(port))
     }
 
     /// The task of this name, if it is on its way.
+    #[inline]
     pub(super) fn current(&self, name: TaskRef) -> Option<&Task> {
-        let task = self.task(name.port, name.slot);
+        let task = self[name.port].task(name.slot);
         let is = task.generation == name.generation && task.state == State::Active;
         is.then_some(task)
+    }
+
+    /// Whether an event of a port's link is of the life it has now.
+    pub(super) fn is_current(&self, port: u8, epoch: u32) -> bool {
+        self.get(port).is_some_and(|port| port.epoch == epoch)
+    }
+
+    /// Ports that have something to tell, a bit each.
+    pub(super) fn pending(&self) -> u32 {
+        let pending = self.0.iter().filter(|port| port.is_pending());
+        pending.fold(0, |bits, port| bits | 1 << port.number)
+    }
+}
+
+impl Index<u8> for Ports {
+    type Output = Port;
+
+    #[inline]
+    fn index(&self, port: u8) -> &Port {
+        &self.0[usize::from(port)]
+    }
+}
+
+impl IndexMut<u8> for Ports {
+    #[inline]
+    fn index_mut(&mut self, port: u8) -> &mut Port {
+        &mut self.0[usize::from(port)]
     }
 }

@@ -6,7 +6,7 @@ use flysch_wire::ata::log::{self, DevSleepTiming, STATISTICS, address, identify_
 use flysch_wire::ata::{H2d, SECTOR};
 
 use super::command::aborted;
-use super::device::Device;
+use super::device::{Device, Health};
 use super::list::Fail;
 use super::smart::hours;
 
@@ -53,7 +53,7 @@ impl Device {
                 bytes[4] = 1;
             }
             address::IDENTIFY => return self.identify_page(page),
-            address::STATISTICS => return self.statistics_page(page, now),
+            address::STATISTICS => return self.health.statistics_page(page, now),
             _ => {}
         }
         bytes
@@ -90,22 +90,23 @@ impl Device {
         }
         bytes
     }
+}
 
+impl Health {
     /// A page of the device statistics log: what is counted, and page 0, which pages there are.
     fn statistics_page(&self, page: u16, now: u64) -> [u8; SECTOR] {
         let mut bytes = [0; SECTOR];
         bytes[..8].copy_from_slice(&(u64::from(page) << 16 | 1).to_le_bytes());
-        let health = &self.health;
         let counted = [
-            (1, 8, health.power_cycles),
+            (1, 8, self.power_cycles),
             (1, 16, hours(now)),
-            (1, 24, health.written_sectors),
-            (1, 32, health.writes),
-            (1, 40, health.read_sectors),
-            (1, 48, health.reads),
-            (4, 8, health.uncorrectable),
-            (6, 8, health.resets),
-            (6, 24, health.crc_errors),
+            (1, 24, self.written_sectors),
+            (1, 32, self.writes),
+            (1, 40, self.read_sectors),
+            (1, 48, self.reads),
+            (4, 8, self.uncorrectable),
+            (6, 8, self.resets),
+            (6, 24, self.crc_errors),
         ];
         let has = |page| page == 0 || counted.iter().any(|(of, ..)| *of == page);
         if page == 0 {

@@ -93,15 +93,7 @@ impl Device {
 
     /// The last sector that can be reached, for good or until power comes anew.
     fn reach_to(&mut self, last: u64, for_good: bool) -> bool {
-        if self.is_reach_frozen || last >= self.native_sectors() {
-            return false;
-        }
-        let bytes = (last + 1) << self.shift;
-        self.reach[0] = bytes;
-        if for_good {
-            self.reach[1] = bytes;
-        }
-        true
+        last < self.native_sectors() && self.reach.set((last + 1) << self.shift, for_good)
     }
 
     /// ACCESSIBLE MAX ADDRESS CONFIGURATION (ACS 7.2).
@@ -111,11 +103,45 @@ impl Device {
             max_address::GET_NATIVE => good(self.native_sectors() - 1),
             max_address::SET if self.reach_to(fis.lba, true) => good(0),
             max_address::FREEZE => {
-                self.is_reach_frozen = true;
+                self.reach.is_frozen = true;
                 good(0)
             }
             _ => Err(aborted()),
         }
+    }
+}
+
+/// How far a device can be reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// Bytes from the first on.
+    pub(super) bytes: u64,
+    /// What they are when power comes anew.
+    kept: u64,
+    /// It is not to be changed until power comes anew.
+    is_frozen: bool,
+}
+
+impl Reach {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self { bytes, kept: bytes, is_frozen: false }
+    }
+
+    /// Power came back.
+    pub(super) fn power_on(&mut self) {
+        (self.bytes, self.is_frozen) = (self.kept, false);
+    }
+
+    /// Sets it, for good or until power comes anew; whether it could be.
+    fn set(&mut self, bytes: u64, for_good: bool) -> bool {
+        if self.is_frozen {
+            return false;
+        }
+        self.bytes = bytes;
+        if for_good {
+            self.kept = bytes;
+        }
+        true
     }
 }
 

@@ -11,17 +11,25 @@
 //! FIS that ends the command is posted. Reads take their data at that moment, writes are in the
 //! store from that moment on: a command that is dropped earlier leaves no trace.
 //!
+//! [`Ahci`] itself holds the thread of a command, the life of links, and faults. State that only
+//! some of it needs is an object of its own: the host's side (`hba`: registers, lists, received
+//! FISes), what is at the ports (`devices`), and of each device its flash (`backend`).
+//!
 //! Everything the host writes is hostile. An address outside DMA memory, a header that is none, a
 //! table too short for its command end in the interrupt or status the specification has for it, and
 //! the list stands still until it is restarted; the work done for one event is bounded by the
 //! largest transfer.
 
+mod backend;
+mod clock;
 mod command;
 pub mod config;
 mod control;
 mod controller;
 mod device;
+mod devices;
 mod flow;
+mod hba;
 mod inject;
 pub mod link;
 mod list;
@@ -37,80 +45,34 @@ mod switching;
 mod transfer;
 
 use alloc::string::String;
-use alloc::vec;
-use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
-use flysch_wire::ata::registers::PORTS_MAX;
 
 pub use config::{Attached, Config, ConfigError, DiskConfig, MultiplierConfig, Switching};
 pub use link::Link;
 
-use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
+use clock::{Clock, Event};
 use controller::Registers;
-use device::{Device, Home};
-use list::{Seat, TaskRef};
-use multiplier::Multiplier;
+use devices::Devices;
+use hba::Hba;
+use list::Ports;
 use port::Port;
-
-/// What will happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The firmware has a command and looks what it needs.
-    Accepted(TaskRef),
-    /// The first data of a read is ready to be sent.
-    Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
-    Arrived(TaskRef, u32),
-    /// A command ends.
-    Complete(TaskRef),
-    /// A die of a device may be done programming.
-    Die(Seat, u16),
-    /// The HBA has reset itself.
-    HbaReset,
-    /// The BIOS gives the HBA up.
-    Bios,
-    /// A message to the enclosure has been sent.
-    Message,
-    /// A link comes up.
-    Link { port: u8, epoch: u32 },
-    /// A device is ready after a reset.
-    Signature { port: u8, epoch: u32 },
-    /// The link of a multiplier's device port comes up.
-    FanLink { port: u8, fan: u8, epoch: u32 },
-    /// The device there is ready after a reset.
-    FanSignature { port: u8, fan: u8, epoch: u32 },
-    /// A device that was pulled off is put back.
-    PlugIn(Seat),
-    /// A sanitize operation ends.
-    Sanitized { seat: Seat, number: u32 },
-}
 
 /// A modelled HBA with its devices.
 #[derive(Debug)]
 pub struct Ahci {
-    memory: GuestMemory,
-    registers: Registers,
-    ports: Vec<Port>,
-    /// The multiplier at each port.
-    multipliers: Vec<Option<Multiplier>>,
-    /// The device at each port, then those behind multipliers.
-    devices: Vec<Option<Device>>,
-    events: Events<Event>,
+    hba: Hba,
+    devices: Devices,
+    clock: Clock,
     faults: Injector,
     /// What losses of power did.
     lost: Loss,
-    /// When the device finished, by port and slot.
-    done: Vec<u64>,
-    /// Completions without an interrupt because none is enabled.
-    silent: u64,
-    now: Instant,
 }
 
 impl Ahci {
@@ -122,22 +84,16 @@ impl Ahci {
         config.check()?;
         let registers = Registers::new(&config);
         let faults = Injector::new(config.faults.clone(), config.seed);
-        let (seed, cached) = (config.seed, config.volatile_cache);
-        let mut seats = Seats { seed, cached, devices: Vec::new() };
-        let (ports, multipliers) = seats.fill(config.ports);
-        let devices = seats.devices;
+        let ports = 0..config.ports.len() as u8;
+        let devices = Devices::new(config.ports, (config.seed, config.volatile_cache));
+        let port = |port| Port::new(port, devices.multiplier(port).is_some());
+        let ports = Ports::new(ports.map(port));
         let mut this = Self {
-            memory: memory.into(),
-            registers,
-            ports,
-            multipliers,
+            hba: Hba::new(memory.into(), registers, ports),
             devices,
-            events: Events::with_capacity(256),
+            clock: Clock::with_capacity(256),
             faults,
             lost: Loss::default(),
-            done: vec![0; PORTS_MAX * PORTS_MAX],
-            silent: 0,
-            now: Instant::START,
         };
         this.power_on_ports();
         Ok(this)
@@ -146,74 +102,58 @@ impl Ahci {
     /// The memory the HBA sees, to be mapped and unmapped at any time: what finds a range gone ends
     /// with a host bus error.
     pub fn memory_mut(&mut self) -> &mut GuestMemory {
-        &mut self.memory
-    }
-
-    /// Reads the register at `offset` (4-byte aligned) at `now`.
-    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
-        self.advance(now);
-        self.read_register(offset)
-    }
-
-    /// Writes the register at `offset` (4-byte aligned) at `now`.
-    #[inline]
-    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
-        self.advance(now);
-        self.write_register(offset, value);
+        &mut self.hba.memory
     }
 
     /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while let Some((at, event)) = self.events.pop_due(now) {
-            self.now = self.now.max(at);
+        while let Some(event) = self.clock.take_due(now) {
             self.happen(event);
         }
-        self.now = self.now.max(now);
+        self.clock.pass(now);
     }
 
     /// The bus resets the HBA: its registers are as after power-on, and every link comes up anew.
     /// What the devices hold stays.
     pub fn reset(&mut self, now: Instant) {
         self.advance(now);
-        self.registers.power_on();
+        self.hba.registers.power_on();
         self.reset_ports();
         self.power_on_ports();
     }
 
     /// Ports there are.
     pub fn ports(&self) -> u8 {
-        self.ports.len() as u8
+        self.hba.ports.count()
     }
 
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
-        self.events.next()
+        self.clock.next()
     }
 
     /// The interrupt line.
     #[inline]
     pub fn line(&self) -> bool {
-        self.registers.is_asserted()
+        self.hba.registers.is_asserted()
     }
 
     /// When the device finished the command last ended in a slot.
     pub fn device_done(&self, port: u16, slot: u16) -> Option<Instant> {
-        let at = usize::from(port) * PORTS_MAX + usize::from(slot);
-        let nanos = *self.done.get(at).filter(|_| usize::from(slot) < PORTS_MAX)?;
-        (nanos != 0).then_some(Instant::from_nanos(nanos))
+        self.hba.done_at(port, slot)
     }
 
     /// What the device at `port` took from its supply until `now`, if there is one: where a
     /// multiplier is, the device at that port of it, `fan`. The multiplier itself is not metered.
     pub fn energy(&self, port: u8, fan: u8, now: Instant) -> Option<Energy> {
-        let seat = match self.multiplier(port) {
-            Some(_) => self.seat_behind(port, fan)?,
+        let seat = match self.devices.multiplier(port) {
+            Some(_) => self.devices.seat_behind(port, fan)?,
             None => port.into(),
         };
-        Some(self.device(seat)?.media.energy(now.max(self.now).nanos()))
+        Some(self.devices.get(seat)?.backend.media.energy(now.max(self.clock.now()).nanos()))
     }
 
     /// What went wrong so far.
@@ -234,22 +174,13 @@ impl Ahci {
 
     /// Why this machine could not keep or give the data of a device, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let devices = self.devices.iter().flatten();
-        devices.filter_map(|device| device.store.failure()).next().map(Into::into)
+        self.devices.iter().find_map(|device| device.store.failure()).map(Into::into)
     }
 
     /// The files that had no room for the data of a device.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.devices.iter().flatten().filter_map(|device| device.store.full())
-    }
-
-    fn at(&mut self, nanos: u64, event: Event) {
-        self.events.push(Instant::from_nanos(nanos), event);
-    }
-
-    fn after(&mut self, nanos: u64, event: Event) {
-        self.events.push(self.now.after_nanos(nanos), event);
+        self.devices.iter().filter_map(|device| device.store.full())
     }
 
     fn happen(&mut self, event: Event) {
@@ -260,77 +191,34 @@ impl Ahci {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(seat, die) => self.die_done(seat, die),
             Event::HbaReset => self.hba_is_reset(),
-            Event::Message => self.registers.message_sent(),
-            Event::Bios => self.registers.bios_gives_up(),
-            Event::Link { port, epoch } if self.is_current(port, epoch) => self.link_up(port),
-            Event::Signature { port, epoch } if self.is_current(port, epoch) => {
+            Event::Message => self.hba.registers.message_sent(),
+            Event::Bios => self.hba.registers.bios_gives_up(),
+            Event::Link { port, epoch } if self.hba.ports.is_current(port, epoch) => {
+                self.link_up(port)
+            }
+            Event::Signature { port, epoch } if self.hba.ports.is_current(port, epoch) => {
                 self.device_ready(port);
             }
-            Event::FanLink { port, fan, epoch } if self.is_current_fan(port, fan, epoch) => {
+            Event::FanLink { port, fan, epoch }
+                if self.devices.is_current_fan(port, fan, epoch) =>
+            {
                 self.fan_up(port, fan);
             }
-            Event::FanSignature { port, fan, epoch } if self.is_current_fan(port, fan, epoch) => {
+            Event::FanSignature { port, fan, epoch }
+                if self.devices.is_current_fan(port, fan, epoch) =>
+            {
                 self.fan_ready(port, fan);
             }
             Event::PlugIn(seat) => self.put_back(seat),
-            Event::Sanitized { seat, number } => self.sanitized(seat, number),
+            Event::Sanitized { seat, number } => {
+                if let Some(device) = self.devices.get_mut(seat) {
+                    device.sanitized(number);
+                }
+            }
             // An event of a life of the link that a reset ended.
             Event::Link { .. } | Event::Signature { .. } => {}
             Event::FanLink { .. } | Event::FanSignature { .. } => {}
         }
-    }
-
-    fn is_current(&self, port: u8, epoch: u32) -> bool {
-        self.ports.get(usize::from(port)).is_some_and(|port| port.epoch == epoch)
-    }
-}
-
-/// The devices of a configuration, each on its seat.
-struct Seats {
-    seed: u64,
-    cached: bool,
-    devices: Vec<Option<Device>>,
-}
-
-impl Seats {
-    /// Makes the ports, what multipliers are at them, and all devices.
-    fn fill(&mut self, attached: Vec<Attached>) -> (Vec<Port>, Vec<Option<Multiplier>>) {
-        let mut fans = Vec::new();
-        for (port, attached) in (0..).zip(attached) {
-            let fan = match attached {
-                Attached::Multiplier(config) => {
-                    self.devices.push(None);
-                    Some(*config)
-                }
-                attached => {
-                    self.put(attached, Home { port, fan: None });
-                    None
-                }
-            };
-            fans.push(fan);
-        }
-        let mut multiplier = |(port, config): (u8, Option<MultiplierConfig>)| {
-            let mut config = config?;
-            let ports = (0..).zip(core::mem::take(&mut config.ports));
-            let seats =
-                ports.map(|(fan, attached)| self.put(attached, Home { port, fan: Some(fan) }));
-            Some(Multiplier::new(&config, seats.collect()))
-        };
-        let multipliers: Vec<_> = (0..).zip(fans).map(&mut multiplier).collect();
-        let ports = multipliers.iter().map(|multiplier| Port::new(multiplier.is_some())).collect();
-        (ports, multipliers)
-    }
-
-    /// The seat of a device, if there is one; what is at a port has a seat in any case.
-    fn put(&mut self, attached: Attached, home: Home) -> Option<Seat> {
-        let seat = self.devices.len() as Seat;
-        let device = Device::new(attached, self.seed + u64::from(seat), self.cached);
-        let is_there = device.is_some();
-        self.devices.push(device.map(|mut device| {
-            device.sits(home, seat);
-            device
-        }));
-        is_there.then_some(seat)
     }
 }
 
@@ -362,7 +250,7 @@ impl Model for Ahci {
 
     #[inline]
     fn silent_completions(&self) -> u64 {
-        self.silent
+        self.hba.silent
     }
 
     #[inline]

@@ -10,20 +10,18 @@
 
 use alloc::vec::Vec;
 
-use flysch_wire::ata::fis::SetDeviceBits;
-use flysch_wire::ata::list::RECEIVED_SDBFIS;
 use flysch_wire::ata::multiplier::{
     Access, CONTROL_PORT, error, feature, gscr, pscr, registers_of,
 };
-use flysch_wire::ata::registers::{Sctl, Ssts, det, icc, interrupt, serror, status};
+use flysch_wire::ata::registers::{Sctl, Ssts, det, icc, serror, status};
 use flysch_wire::ata::{D2h, H2d};
 
+use super::Ahci;
+use super::clock::Event;
 use super::config::MultiplierConfig;
 use super::flow::Good;
-use super::link::Link;
 use super::list::{Fail, Seat};
 use super::port::{LINK_NS, READY};
-use super::{Ahci, Event};
 use crate::faults::Kind;
 
 /// What the multiplier takes to answer a command or a soft reset, nanoseconds (assumed).
@@ -58,7 +56,7 @@ pub(super) struct Multiplier {
     revision: u32,
     generation: u8,
     /// It is pulled off the link to the host.
-    is_detached: bool,
+    pub(super) is_detached: bool,
     /// Nobody has asked for more than the first device since the link came up.
     is_plain: bool,
     error_enable: u32,
@@ -68,8 +66,8 @@ pub(super) struct Multiplier {
     /// Bits of GSCR 32 that were told.
     told: u32,
     /// Speed of the link to the host, and until when that is taken.
-    speed: u8,
-    taken_until: u64,
+    pub(super) speed: u8,
+    pub(super) taken_until: u64,
     pub(super) fans: Vec<Fan>,
 }
 
@@ -105,6 +103,12 @@ impl Multiplier {
         }
     }
 
+    /// The link to the host is gone.
+    pub(super) fn link_down(&mut self) {
+        self.reset();
+        self.speed = 0;
+    }
+
     /// Whether it is at its link to the host.
     pub(super) const fn is_there(&self) -> bool {
         !self.is_detached
@@ -119,6 +123,17 @@ impl Multiplier {
     fn errors(&self) -> u32 {
         let shows = |(n, fan): (usize, &Fan)| u32::from(fan.serr & self.error_enable != 0) << n;
         self.fans.iter().enumerate().map(shows).sum()
+    }
+
+    /// Whether there is something new to tell, and it is to be told; it is told once.
+    fn has_news(&mut self) -> bool {
+        let errors = self.errors();
+        let news = errors & !self.told;
+        let tells = self.features & feature::NOTIFICATION != 0 && self.speed != 0 && news != 0;
+        if tells {
+            self.told = errors;
+        }
+        tells
     }
 
     fn read(&self, access: Access) -> Result<u32, u8> {
@@ -153,43 +168,10 @@ impl Multiplier {
 }
 
 impl Ahci {
-    pub(super) fn multiplier(&self, port: u8) -> Option<&Multiplier> {
-        self.multipliers.get(usize::from(port))?.as_ref()
-    }
-
-    fn multiplier_mut(&mut self, port: u8) -> Option<&mut Multiplier> {
-        self.multipliers.get_mut(usize::from(port))?.as_mut()
-    }
-
-    fn fan_mut(&mut self, port: u8, fan: u8) -> Option<&mut Fan> {
-        self.multiplier_mut(port)?.fans.get_mut(usize::from(fan))
-    }
-
-    /// Whether an event of a device port's link is of the life it has now.
-    pub(super) fn is_current_fan(&self, port: u8, fan: u8, epoch: u32) -> bool {
-        let fan = self.multiplier(port).and_then(|m| m.fans.get(usize::from(fan)));
-        fan.is_some_and(|fan| fan.epoch == epoch)
-    }
-
-    /// It is pulled off the link to the host, or put back.
-    pub(super) fn detach_multiplier(&mut self, port: u8, is_detached: bool) {
-        if let Some(multiplier) = self.multiplier_mut(port) {
-            multiplier.is_detached = is_detached;
-        }
-    }
-
-    /// The link to the host is gone.
-    pub(super) fn multiplier_down(&mut self, port: u8) {
-        if let Some(multiplier) = self.multiplier_mut(port) {
-            multiplier.reset();
-            multiplier.speed = 0;
-        }
-    }
-
     /// The link to the host came up with at most `most`; tells its speed. The first device's link
     /// follows.
     pub(super) fn multiplier_up(&mut self, port: u8, most: u8) -> Option<u8> {
-        let multiplier = self.multiplier_mut(port)?;
+        let multiplier = self.devices.multiplier_mut(port)?;
         multiplier.speed = multiplier.generation.min(most);
         let speed = multiplier.speed;
         self.begin_fan(port, 0);
@@ -198,30 +180,30 @@ impl Ahci {
 
     /// The link of a device port begins to come up, if somebody is at the other end.
     pub(super) fn begin_fan(&mut self, port: u8, fan: u8) {
-        let Some(multiplier) = self.multiplier(port) else { return };
+        let Some(multiplier) = self.devices.multiplier(port) else { return };
         let Some(at) = multiplier.fans.get(usize::from(fan)) else { return };
         let (epoch, seat) = (at.epoch, at.seat);
         let asked = multiplier.speed != 0 && at.sctl.det() == 0;
-        let answers = seat.and_then(|seat| self.device(seat)).is_some_and(|d| d.is_there());
+        let answers = seat.and_then(|seat| self.devices.get(seat)).is_some_and(|d| d.is_there());
         let deaf = asked
             && answers
             && self.faults.is_active()
-            && self.faults.fires(Kind::Deaf, self.now, detail(port, fan));
-        if asked && answers && !deaf && !self.registers.is_unplugged {
-            self.after(LINK_NS, Event::FanLink { port, fan, epoch });
+            && self.faults.fires(Kind::Deaf, self.clock.now(), detail(port, fan));
+        if asked && answers && !deaf && !self.hba.registers.is_unplugged {
+            self.clock.after(LINK_NS, Event::FanLink { port, fan, epoch });
         }
     }
 
     /// The link of a device port is up: the device gets ready.
     pub(super) fn fan_up(&mut self, port: u8, fan: u8) {
-        let Some(multiplier) = self.multiplier(port) else { return };
+        let Some(multiplier) = self.devices.multiplier(port) else { return };
         let (generation, is_plain) = (multiplier.generation, multiplier.is_plain);
         let Some(at) = multiplier.fans.get(usize::from(fan)) else { return };
         let (epoch, seat) = (at.epoch, at.seat);
         let limit = if at.sctl.spd() == 0 { generation } else { at.sctl.spd().min(generation) };
-        let Some(device) = seat.and_then(|seat| self.device_mut(seat)) else { return };
+        let Some(device) = seat.and_then(|seat| self.devices.get_mut(seat)) else { return };
         let (speed, ready_ns) = (device.link_up(limit), device.ready_ns);
-        if let Some(at) = self.fan_mut(port, fan) {
+        if let Some(at) = self.devices.fan_mut(port, fan) {
             at.speed = speed;
             if !is_plain {
                 at.serr |= serror::EXCHANGED | serror::PHYRDY;
@@ -229,31 +211,30 @@ impl Ahci {
         }
         self.notify(port);
         let stays_busy = self.faults.is_active()
-            && self.faults.fires(Kind::BusyStuck, self.now, detail(port, fan));
+            && self.faults.fires(Kind::BusyStuck, self.clock.now(), detail(port, fan));
         if !stays_busy {
-            self.after(ready_ns, Event::FanSignature { port, fan, epoch });
+            self.clock.after(ready_ns, Event::FanSignature { port, fan, epoch });
         }
     }
 
     /// The link of a device port is gone, and with it everything on its way.
     pub(super) fn fan_down(&mut self, port: u8, fan: u8) {
-        let now = self.now.nanos();
-        let Some(at) = self.fan_mut(port, fan) else { return };
+        let now = self.clock.nanos();
+        let Some(at) = self.devices.fan_mut(port, fan) else { return };
         at.epoch = at.epoch.wrapping_add(1);
         (at.speed, at.held) = (0, None);
         let Some(seat) = at.seat else { return };
         // The HBA waits for them: nobody tells it.
         self.swallow(seat);
-        if let Some(device) = self.device_mut(seat) {
+        if let Some(device) = self.devices.get_mut(seat) {
             device.link_is_reset(now);
         }
-        self.admit_writes(seat);
     }
 
     /// PhyRdy of a device port went by itself.
     pub(super) fn fan_lost(&mut self, port: u8, fan: u8) {
         self.fan_down(port, fan);
-        if let Some(at) = self.fan_mut(port, fan) {
+        if let Some(at) = self.devices.fan_mut(port, fan) {
             at.serr |= serror::PHYRDY;
         }
         self.notify(port);
@@ -270,12 +251,12 @@ impl Ahci {
                 count: 1,
                 device: 0,
             };
-            return self.hold(port, fan, fis);
+            return self.hba.hold(port, fan, fis);
         }
-        let Some(seat) = self.multiplier(port).and_then(|m| m.reached(fan)) else { return };
-        let Some(device) = self.device(seat) else { return };
+        let Some(seat) = self.devices.multiplier(port).and_then(|m| m.reached(fan)) else { return };
+        let Some(device) = self.devices.get(seat) else { return };
         let fis = device.signature_fis();
-        if let Some(at) = self.fan_mut(port, fan) {
+        if let Some(at) = self.devices.fan_mut(port, fan) {
             at.held = Some(fis);
         }
         self.release_fan(port, fan);
@@ -283,48 +264,47 @@ impl Ahci {
 
     /// A signature goes to the host once DIAG.X is clear.
     fn release_fan(&mut self, port: u8, fan: u8) {
-        let Some(at) = self.fan_mut(port, fan) else { return };
+        let Some(at) = self.devices.fan_mut(port, fan) else { return };
         if at.serr & serror::EXCHANGED == 0
             && let Some(fis) = at.held.take()
         {
-            self.hold(port, fan, fis);
+            self.hba.hold(port, fan, fis);
         }
     }
 
     /// A soft reset of a device behind the multiplier, or of the multiplier, is asserted.
     pub(super) fn reset_behind(&mut self, port: u8, fan: u8) {
-        let now = self.now.nanos();
+        let now = self.clock.nanos();
         if fan == CONTROL_PORT {
-            if let Some(multiplier) = self.multiplier_mut(port) {
+            if let Some(multiplier) = self.devices.multiplier_mut(port) {
                 multiplier.is_plain = false;
             }
             return;
         }
-        let Some(seat) = self.multiplier(port).and_then(|m| m.reached(fan)) else { return };
+        let Some(seat) = self.devices.multiplier(port).and_then(|m| m.reached(fan)) else { return };
         self.drop_tasks_of(seat);
-        if let Some(at) = self.fan_mut(port, fan) {
+        if let Some(at) = self.devices.fan_mut(port, fan) {
             at.epoch = at.epoch.wrapping_add(1);
             at.held = None;
         }
-        if let Some(device) = self.device_mut(seat) {
+        if let Some(device) = self.devices.get_mut(seat) {
             device.link_is_reset(now);
         }
-        self.admit_writes(seat);
     }
 
     /// And it is released.
     pub(super) fn released_behind(&mut self, port: u8, fan: u8) {
-        let Some(multiplier) = self.multiplier(port) else { return };
+        let Some(multiplier) = self.devices.multiplier(port) else { return };
         if fan == CONTROL_PORT {
-            let epoch = self.ports[usize::from(port)].epoch;
-            return self.after(ANSWER_NS, Event::Signature { port, epoch });
+            let epoch = self.hba.ports[port].epoch;
+            return self.clock.after(ANSWER_NS, Event::Signature { port, epoch });
         }
         let Some(epoch) = multiplier.fans.get(usize::from(fan)).map(|fan| fan.epoch) else {
             return;
         };
         let Some(seat) = multiplier.reached(fan) else { return };
-        let ready_ns = self.device(seat).map_or(0, |device| device.ready_ns);
-        self.after(ready_ns, Event::FanSignature { port, fan, epoch });
+        let ready_ns = self.devices.get(seat).map_or(0, |device| device.ready_ns);
+        self.clock.after(ready_ns, Event::FanSignature { port, fan, epoch });
     }
 
     /// READ or WRITE PORT MULTIPLIER.
@@ -335,7 +315,7 @@ impl Ahci {
             lba: 0,
         };
         let access = Access::of(fis).ok_or(refused(0))?;
-        let Some(multiplier) = self.multiplier_mut(port) else { return Err(refused(0)) };
+        let Some(multiplier) = self.devices.multiplier_mut(port) else { return Err(refused(0)) };
         multiplier.is_plain = false;
         match access.value {
             None => {
@@ -363,11 +343,11 @@ impl Ahci {
     }
 
     fn write_fan(&mut self, port: u8, access: Access, value: u32) -> Result<(), u8> {
-        let Some(fan) = self.fan_mut(port, access.port) else { return Err(error::PORT) };
+        let Some(fan) = self.devices.fan_mut(port, access.port) else { return Err(error::PORT) };
         match access.register {
             pscr::ERROR => {
                 fan.serr &= !value;
-                if let Some(multiplier) = self.multiplier_mut(port) {
+                if let Some(multiplier) = self.devices.multiplier_mut(port) {
                     // What is cleared and comes again is told again.
                     multiplier.told &= multiplier.errors();
                 }
@@ -390,40 +370,11 @@ impl Ahci {
 
     /// Tells the host of device ports that have something new to tell.
     fn notify(&mut self, port: u8) {
-        let Some(multiplier) = self.multiplier_mut(port) else { return };
-        let errors = multiplier.errors();
-        let news = errors & !multiplier.told;
-        if multiplier.features & feature::NOTIFICATION == 0 || multiplier.speed == 0 || news == 0 {
-            return;
+        if self.devices.multiplier_mut(port).is_some_and(Multiplier::has_news) {
+            self.hba.notify(port);
         }
-        multiplier.told = errors;
-        let at = &mut self.ports[usize::from(port)];
-        at.sntf |= 1 << CONTROL_PORT;
-        if !at.cmd.fre() {
-            return;
-        }
-        let fis = SetDeviceBits {
-            interrupt: true,
-            notification: true,
-            status: READY,
-            ..Default::default()
-        };
-        self.post(port, CONTROL_PORT, RECEIVED_SDBFIS, &fis.to_bytes());
-        self.raise(port, interrupt::SDBS);
-    }
-
-    /// The data of a command of the device at `seat`, from `from` on and over its own link until
-    /// `end`, goes over the link to the host, too, which it shares: when it is through.
-    pub(super) fn share_link(&mut self, seat: Seat, (from, end): (u64, u64), move_: Move) -> u64 {
-        let Some(home) = self.device(seat).map(|device| device.home) else { return end };
-        let Some(multiplier) = self.multiplier_mut(home.port) else { return end };
-        let start = multiplier.taken_until.max(from);
-        let takes = Link::taken_ns(multiplier.speed, move_.bytes, move_.to_device);
-        multiplier.taken_until = start + takes;
-        end.max(multiplier.taken_until)
     }
 }
-
 /// Data on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {

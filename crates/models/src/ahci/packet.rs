@@ -2,17 +2,17 @@
 
 use alloc::vec::Vec;
 
+use flysch_api::machine::GuestMemory;
 use flysch_wire::ata::list::ACMD;
 use flysch_wire::ata::registers::status;
 use flysch_wire::ata::{Opcode, registers};
 
-use super::Ahci;
 use super::command::aborted;
 use super::device::{DISC_SECTOR, Device};
 use super::flow::{Good, is_pio};
 use super::list::{Fail, Task, Work};
 use super::port::READY;
-use super::transfer::Failed;
+use super::transfer::{Failed, give};
 
 /// Operation codes (SPC-4, MMC-5).
 mod code {
@@ -85,21 +85,21 @@ impl Tray {
     }
 }
 
-impl Device {
-    /// What becomes of a command to a packet device.
-    pub(super) fn packet_work(&self, opcode: Opcode) -> Result<Work, Fail> {
-        match opcode {
-            Opcode::Packet
-            | Opcode::IdentifyPacket
-            | Opcode::SetFeatures
-            | Opcode::CheckPowerMode
-            | Opcode::IdleImmediate => Ok(Work::Control),
-            Opcode::Flush | Opcode::StandbyImmediate | Opcode::Sleep => Ok(Work::Flush),
-            // IDENTIFY DEVICE and the like: the signature shows what it is.
-            _ => Err(aborted()),
-        }
+/// What becomes of a command to a packet device.
+pub(super) fn packet_work(opcode: Opcode) -> Result<Work, Fail> {
+    match opcode {
+        Opcode::Packet
+        | Opcode::IdentifyPacket
+        | Opcode::SetFeatures
+        | Opcode::CheckPowerMode
+        | Opcode::IdleImmediate => Ok(Work::Control),
+        Opcode::Flush | Opcode::StandbyImmediate | Opcode::Sleep => Ok(Work::Flush),
+        // IDENTIFY DEVICE and the like: the signature shows what it is.
+        _ => Err(aborted()),
     }
+}
 
+impl Device {
     /// What a packet gives.
     fn packet(&mut self, packet: &[u8; 12]) -> Result<Vec<u8>, [u8; 3]> {
         let be = |at: usize| {
@@ -132,7 +132,7 @@ impl Device {
                 Ok(Vec::new())
             }
             code::READ_TOC if packet[1] & 2 == 0 && packet[2] & 0xF == 0 => {
-                cut(self.contents(), usize::from(packet[7]) << 8 | usize::from(packet[8]))
+                cut(contents(self.sectors()), usize::from(packet[7]) << 8 | usize::from(packet[8]))
             }
             code::READ_TOC => Err(FIELD),
             code::REQUEST_SENSE => {
@@ -164,17 +164,6 @@ impl Device {
         }
     }
 
-    /// The table of contents: one track of data, in logical blocks.
-    fn contents(&self) -> Vec<u8> {
-        let end = self.sectors().min(u32::MAX.into()) as u32;
-        let mut data = alloc::vec![0, 18, 1, 1];
-        for (number, lba) in [(1, 0), (LEAD_OUT, end)] {
-            data.extend_from_slice(&[0, DATA_TRACK, number, 0]);
-            data.extend_from_slice(&lba.to_be_bytes());
-        }
-        data
-    }
-
     fn read_disc(&mut self, lba: u64, count: u32) -> Result<Vec<u8>, [u8; 3]> {
         if count > SECTORS_MAX || lba + u64::from(count) > self.sectors() {
             return Err(OUT_OF_RANGE);
@@ -185,35 +174,49 @@ impl Device {
             Err(_) => Err(MEDIUM),
         }
     }
-}
 
-impl Ahci {
-    pub(super) fn carry_out_packet(&mut self, task: &Task) -> Result<Result<Good, Fail>, Failed> {
+    /// Carries out a command of a packet device.
+    pub(super) fn carry_out_packet(
+        &mut self,
+        memory: &GuestMemory,
+        task: &Task,
+    ) -> Result<Good, Failed> {
         let opcode = Opcode::from_bits(task.fis.command);
         let mut packet = [0; 12];
         if opcode == Opcode::Packet {
             if !task.flags.atapi() {
-                return Ok(Err(aborted()));
+                return Err(Failed::Told(aborted()));
             }
-            self.memory.read(task.table + ACMD as u64, &mut packet)?;
+            memory.read(task.table + ACMD as u64, &mut packet)?;
         }
-        let Some(device) = self.device_mut(task.seat) else { return Ok(Err(aborted())) };
         let data = match opcode {
-            Opcode::IdentifyPacket => device.identify().to_bytes().to_vec(),
-            Opcode::Packet => match device.packet(&packet) {
+            Opcode::IdentifyPacket => self.identify().to_bytes().to_vec(),
+            Opcode::Packet => match self.packet(&packet) {
                 Ok(data) => data,
                 Err(sense) => {
-                    device.sense = sense;
+                    self.sense = sense;
                     // CHK, and the sense key in ERROR (ACS 7.21.6).
                     let error = sense[0] << 4 | registers::error::ABRT;
-                    return Ok(Err(Fail { status: READY | status::ERR, error, lba: 0 }));
+                    let status = READY | status::ERR;
+                    return Err(Failed::Told(Fail { status, error, lba: 0 }));
                 }
             },
             _ => Vec::new(),
         };
-        let moved = if data.is_empty() { 0 } else { self.give(task, &data)? };
+        let moved = if data.is_empty() { 0 } else { give(memory, task, &data)? };
         // Interrupt reason of the end (ACS 7.21.5): command complete, to the host.
         let pio = (is_pio(task.fis.command) || opcode == Opcode::IdentifyPacket).then_some(512);
-        Ok(Ok(Good { lba: 0, count: 3, moved, pio }))
+        Ok(Good { lba: 0, count: 3, moved, pio })
     }
+}
+
+/// The table of contents: one track of data, in logical blocks.
+fn contents(sectors: u64) -> Vec<u8> {
+    let end = sectors.min(u32::MAX.into()) as u32;
+    let mut data = alloc::vec![0, 18, 1, 1];
+    for (number, lba) in [(1, 0), (LEAD_OUT, end)] {
+        data.extend_from_slice(&[0, DATA_TRACK, number, 0]);
+        data.extend_from_slice(&lba.to_be_bytes());
+    }
+    data
 }

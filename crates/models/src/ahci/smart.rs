@@ -13,7 +13,7 @@ use flysch_wire::ata::{H2d, SECTOR};
 
 use super::command::aborted;
 use super::control::Given;
-use super::device::Device;
+use super::device::{Device, Health};
 use super::flow::Good;
 use super::list::Fail;
 
@@ -103,6 +103,63 @@ impl Smart {
         self.settle(now);
         self.end(self_test::INTERRUPTED, now);
     }
+
+    /// SMART READ DATA.
+    fn data(&self, health: &Health, now: u64) -> SmartData {
+        let rows = [
+            (attribute::REALLOCATED, 0x33, 0),
+            (attribute::POWER_ON_HOURS, 0x32, hours(now)),
+            (attribute::POWER_CYCLES, 0x32, health.power_cycles),
+            (attribute::UNEXPECTED_POWER_LOSS, 0x32, health.unsafe_losses),
+            (attribute::UNCORRECTABLE, 0x33, health.uncorrectable),
+            (attribute::CRC_ERRORS, 0x32, health.crc_errors),
+            (attribute::WRITTEN, 0x32, health.written_sectors),
+            (attribute::READ, 0x32, health.read_sectors),
+        ];
+        let mut data = SmartData {
+            self_test: self.status(now),
+            offline_capability: offline::IMMEDIATE | offline::SELF_TEST,
+            capability: 3,
+            error_logging: 1,
+            minutes: MINUTES,
+            ..SmartData::default()
+        };
+        for (to, (id, flags, raw)) in data.attributes.iter_mut().zip(rows) {
+            *to = Attribute { id, flags, value: 100, worst: 100, raw };
+        }
+        data
+    }
+
+    /// Thresholds of the attributes: none of them ever fails.
+    fn thresholds(&self, health: &Health, now: u64) -> Vec<u8> {
+        let mut page = vec![0; SECTOR];
+        page[0] = 1;
+        for (n, attribute) in self.data(health, now).attributes.iter().enumerate() {
+            page[2 + 12 * n] = attribute.id;
+        }
+        seal(&mut page);
+        page
+    }
+
+    /// SMART READ LOG: a page.
+    fn log(&mut self, log: u8) -> Result<Vec<u8>, Fail> {
+        let mut page = vec![0; SECTOR];
+        page[0] = 1;
+        match log {
+            address::DIRECTORY => {
+                for log in [address::ERRORS, address::SELF_TESTS] {
+                    page[2 * usize::from(log)] = 1;
+                }
+            }
+            // Errors are told to the host and counted, not kept.
+            address::ERRORS => seal(&mut page),
+            address::SELF_TESTS => {
+                return Ok(self_test_page(self.tests.make_contiguous()).to_vec());
+            }
+            _ => return Err(aborted()),
+        }
+        Ok(page)
+    }
 }
 
 impl Device {
@@ -118,10 +175,12 @@ impl Device {
         match what {
             smart::ENABLE => self.smart.is_on = true,
             smart::DISABLE => self.smart.is_on = false,
-            smart::READ_DATA => return given(self.smart_data(now).to_bytes().to_vec()),
-            smart::READ_THRESHOLDS => return given(self.thresholds(now)),
+            smart::READ_DATA => {
+                return given(self.smart.data(&self.health, now).to_bytes().to_vec());
+            }
+            smart::READ_THRESHOLDS => return given(self.smart.thresholds(&self.health, now)),
             smart::READ_LOG if fis.count & 0xFF == 1 => {
-                return self.smart_log(fis.lba as u8).and_then(given);
+                return self.smart.log(fis.lba as u8).and_then(given);
             }
             smart::RETURN_STATUS => {
                 // Never exceeded: flash does not wear out here.
@@ -132,64 +191,6 @@ impl Device {
             _ => return Err(aborted()),
         }
         Ok((Good::default(), Vec::new()))
-    }
-
-    /// SMART READ DATA.
-    fn smart_data(&self, now: u64) -> SmartData {
-        let health = &self.health;
-        let rows = [
-            (attribute::REALLOCATED, 0x33, 0),
-            (attribute::POWER_ON_HOURS, 0x32, hours(now)),
-            (attribute::POWER_CYCLES, 0x32, health.power_cycles),
-            (attribute::UNEXPECTED_POWER_LOSS, 0x32, health.unsafe_losses),
-            (attribute::UNCORRECTABLE, 0x33, health.uncorrectable),
-            (attribute::CRC_ERRORS, 0x32, health.crc_errors),
-            (attribute::WRITTEN, 0x32, health.written_sectors),
-            (attribute::READ, 0x32, health.read_sectors),
-        ];
-        let mut data = SmartData {
-            self_test: self.smart.status(now),
-            offline_capability: offline::IMMEDIATE | offline::SELF_TEST,
-            capability: 3,
-            error_logging: 1,
-            minutes: MINUTES,
-            ..SmartData::default()
-        };
-        for (to, (id, flags, raw)) in data.attributes.iter_mut().zip(rows) {
-            *to = Attribute { id, flags, value: 100, worst: 100, raw };
-        }
-        data
-    }
-
-    /// Thresholds of the attributes: none of them ever fails.
-    fn thresholds(&self, now: u64) -> Vec<u8> {
-        let mut page = vec![0; SECTOR];
-        page[0] = 1;
-        for (n, attribute) in self.smart_data(now).attributes.iter().enumerate() {
-            page[2 + 12 * n] = attribute.id;
-        }
-        seal(&mut page);
-        page
-    }
-
-    /// SMART READ LOG: a page.
-    fn smart_log(&mut self, log: u8) -> Result<Vec<u8>, Fail> {
-        let mut page = vec![0; SECTOR];
-        page[0] = 1;
-        match log {
-            address::DIRECTORY => {
-                for log in [address::ERRORS, address::SELF_TESTS] {
-                    page[2 * usize::from(log)] = 1;
-                }
-            }
-            // Errors are told to the host and counted, not kept.
-            address::ERRORS => seal(&mut page),
-            address::SELF_TESTS => {
-                return Ok(self_test_page(self.smart.tests.make_contiguous()).to_vec());
-            }
-            _ => return Err(aborted()),
-        }
-        Ok(page)
     }
 }
 

@@ -74,61 +74,46 @@ impl Port {
     }
 }
 
-impl Ahci {
-    /// The device at `seat` has nothing any more.
-    pub(super) fn drop_tasks_of(&mut self, seat: Seat) {
-        let Some(home) = self.device(seat).map(|device| device.home) else { return };
-        let at = &mut self.ports[usize::from(home.port)];
-        let mask = at.taken_by(seat);
-        at.drop_slots(mask);
-        if let Some(device) = self.device_mut(seat) {
-            device.forget_waits();
-        }
-    }
-
-    /// PxFBS is written.
-    pub(super) fn switch(&mut self, port: u8, new: Fbs) {
-        if !self.registers.cap.fbss() {
-            return;
-        }
-        let at = &mut self.ports[usize::from(port)];
-        let en = if at.cmd.st() { at.fbs.en() } else { new.en() };
-        if en && !at.fbs.en() {
+impl Port {
+    /// PxFBS is written; whether the list can go on because the error of a device is over.
+    pub(super) fn switch(&mut self, new: Fbs) -> bool {
+        let en = if self.cmd.st() { self.fbs.en() } else { new.en() };
+        if en && !self.fbs.en() {
             // From now on each has one of its own; until it speaks it is as the one there was.
-            at.files = [File { alone: None, ..at.files[0] }; 16];
+            self.files = [File { alone: None, ..self.files[0] }; 16];
         }
-        at.fbs = at.fbs.with_en(en).with_dev(new.dev());
-        if new.dec() && en && at.fbs.sde() {
-            self.clear_device_error(port);
+        self.fbs = self.fbs.with_en(en).with_dev(new.dev());
+        let clears = new.dec() && en && self.fbs.sde();
+        if clears {
+            self.clear_device_error();
         }
+        clears
     }
 
     /// The error of one device is over, and all its commands are forgotten.
-    fn clear_device_error(&mut self, port: u8) {
-        let at = &mut self.ports[usize::from(port)];
-        let failed = at.fbs.dwe();
-        let slots = (0..at.targets.len()).filter(|slot| at.targets[*slot] == failed);
+    fn clear_device_error(&mut self) {
+        let failed = self.fbs.dwe();
+        let slots = (0..self.targets.len()).filter(|slot| self.targets[*slot] == failed);
         let mask = slots.fold(0, |mask, slot| mask | 1 << slot);
-        (at.ci, at.sact) = (at.ci & !mask, at.sact & !mask);
-        at.drop_slots(mask & at.taken);
-        at.fbs.set_sde(false);
-        let file = at.file(failed);
+        (self.ci, self.sact) = (self.ci & !mask, self.sact & !mask);
+        self.drop_slots(mask & self.taken);
+        self.fbs.set_sde(false);
+        let file = self.file(failed);
         file.failed = false;
         let idle = file.tfd.status() & !(status::BSY | status::DRQ);
         file.tfd = file.tfd.with_status(idle);
-        self.pump(port);
     }
+}
 
-    /// Something went wrong with one device: it stands alone if the HBA can keep it apart, else
-    /// the list stands still.
-    pub(super) fn halt_device(&mut self, port: u8, pmp: u8, bits: u32) {
-        let at = &mut self.ports[usize::from(port)];
-        if !at.fbs.en() || at.fbs.sde() || at.is_halted {
-            at.fbs.set_sde(false);
-            return self.halt(port, bits);
+impl Ahci {
+    /// The device at `seat` has nothing any more.
+    pub(super) fn drop_tasks_of(&mut self, seat: Seat) {
+        let Some(home) = self.devices.home(seat) else { return };
+        let at = &mut self.hba.ports[home.port];
+        let mask = at.taken_by(seat);
+        at.drop_slots(mask);
+        if let Some(device) = self.devices.get_mut(seat) {
+            device.backend.clear();
         }
-        at.fbs = at.fbs.with_sde(true).with_dwe(pmp);
-        at.file(pmp).failed = true;
-        self.raise(port, bits);
     }
 }

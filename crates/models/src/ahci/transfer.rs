@@ -5,12 +5,14 @@ use flysch_api::machine::{DmaRegion, GuestMemory, OutOfRange};
 use flysch_wire::ata::Prd;
 use flysch_wire::ata::list::{PRD, PRDT};
 
-use super::list::Task;
+use super::list::{Fail, Task};
 use crate::store::StoreError;
 
 /// Why a copy failed.
 #[derive(Debug)]
 pub(super) enum Failed {
+    /// The device tells an error.
+    Told(Fail),
     /// The host's memory is not there: HBDS.
     Memory,
     /// The table names fewer bytes than the command moves: OFS.
@@ -19,6 +21,12 @@ pub(super) enum Failed {
     Store,
     /// What the device stands on has no room.
     Full,
+}
+
+impl From<Fail> for Failed {
+    fn from(fail: Fail) -> Self {
+        Self::Told(fail)
+    }
 }
 
 impl From<StoreError> for Failed {
@@ -95,10 +103,9 @@ pub(super) fn copy(
 }
 
 /// Copies `data` into a command's buffer, as far as that goes; answers how much.
-pub(super) fn scatter(parts: Parts<'_>, data: &[u8]) -> Result<u32, Failed> {
-    let memory = parts.memory;
+pub(super) fn give(memory: &GuestMemory, task: &Task, data: &[u8]) -> Result<u32, Failed> {
     let mut moved = 0;
-    for part in parts {
+    for part in Parts::new(memory, task, data.len() as u64) {
         match part {
             Ok((address, done, len)) => {
                 memory.write(address, &data[done as usize..][..len])?;

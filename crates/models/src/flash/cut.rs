@@ -1,54 +1,55 @@
-//! One cut in one operation, and what the cells that it leaves do once the power is back.
+//! One cut in one operation, and how the affected cells behave once power is back.
 
 use alloc::vec;
 
 use super::{Tear, Torn, tear};
 use crate::random::Random;
 
-/// Most reads of a block, as a power of two, that weak cells in it read well for.
+/// Weak cells of a block read correctly for a power of two reads; its exponent is below this.
 const HIDDEN_READS_LOG2: u64 = 8;
 
-/// How torn cells behave after the cut. Each can be switched by itself.
+/// How torn cells behave after the cut. Each effect can be switched on by itself.
 ///
-/// Where it is known from: reports of the Linux MTD developers (linux-mtd 2011-10 on unstable bits:
-/// a page that was programmed or erased in part reads well at one time and not at another;
-/// 2015-10 on bit-flips in erased pages).
+/// Sources: reports of the Linux MTD developers (linux-mtd 2011-10 on unstable bits: a page that
+/// was partly programmed or erased reads correctly at one time and not at another; 2015-10 on
+/// bit-flips in erased pages).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Aftermath {
-    /// Cells between two levels read differently each time. Without it they read as they were left.
+    /// Cells between two levels read differently each time. Without this they read as they were
+    /// left.
     pub unstable: bool,
     /// A program cut late reads without a bit error for the first 1 to 128 reads of its block, and
-    /// an erase cut late (every second one cut half as well) reads as fully erased as long; then
-    /// the cells that were only just there show, more than most codes correct.
+    /// an erase cut late (and every second one cut half way) reads as fully erased for as long;
+    /// then the marginal cells show, more of them than most codes correct.
     pub fades: bool,
 }
 
 impl Default for Aftermath {
-    /// Unstable cells, that show at once.
+    /// Unstable cells that show at once.
     fn default() -> Self {
         Self { unstable: true, fades: false }
     }
 }
 
-/// What an operation is.
+/// The type of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Program,
     Erase,
 }
 
-/// A cut: how it tears, and the dice for what it leaves. Every operation throws its own.
+/// A cut: how it tears, and the random numbers for its result. Every operation has its own.
 pub(crate) struct Tearing {
-    /// How far the operation had come.
+    /// How far the operation had got.
     pub how: Tear,
-    /// Decides the rest.
+    /// The source of all other decisions.
     pub random: Random,
-    /// Count of reads from which on weak cells show; `None`: at once.
+    /// Read count from which on weak cells show; `None` for at once.
     shows_from: Option<u32>,
 }
 
 impl Tearing {
-    /// A cut of operation `number` of the chip, in a block that was read `reads` times.
+    /// A cut of operation number `number` of the chip, in a block that was read `reads` times.
     pub(crate) fn new(
         (seed, number): (u64, u64),
         (how, act): (Tear, Act),
@@ -66,12 +67,12 @@ impl Tearing {
         Self { how, random, shows_from }
     }
 
-    /// Whether the operation looks done until later.
+    /// Whether the operation appears complete at first.
     pub(crate) fn looks_done(&self) -> bool {
         self.shows_from.is_some()
     }
 
-    /// What `old` has become on its way to `new`.
+    /// The state of `old` on its way to `new`.
     pub(crate) fn tear(&mut self, old: &[u8], new: &[u8]) -> Torn {
         let Some(shows_from) = self.shows_from else {
             return tear(&mut self.random, old, new, self.how);
@@ -85,8 +86,9 @@ impl Tearing {
         Torn { cells: new.to_vec(), unstable, shows_from }
     }
 
-    /// Which of eight cells are weak: one in 64 of a late cut, about as many wrong in a step of 512
-    /// bytes as codes of eight bits no longer correct; every second of an earlier one.
+    /// Which of eight cells are weak: after a late cut one in 64, so about as many wrong bits in a
+    /// 512-byte step as eight-bit codes can no longer correct; after an earlier cut every second
+    /// one.
     fn weak(&mut self) -> u8 {
         let bits = self.random.bits().to_le_bytes();
         match self.how {

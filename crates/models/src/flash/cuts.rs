@@ -1,4 +1,4 @@
-//! How power cuts are written: the number of an operation, and a letter for how it tears.
+//! The notation of power cuts: the number of an operation, and a letter for how it tears.
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -12,7 +12,7 @@ use super::Tear;
 /// One power cut, as `62l`: operation 62, torn late. Without a letter it is torn half way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The operation, counted from 0 from a beginning that whoever cuts has to name.
+    /// The operation, counted from 0 at a starting point that the user of the cut must define.
     pub operation: u64,
     /// How it is torn.
     pub tear: Tear,
@@ -22,19 +22,19 @@ pub struct Cut {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CutList(pub Vec<Cut>);
 
-/// Why a text is no cut.
+/// Why a text is not a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CutError {
     /// It does not begin with the number of an operation.
     Operation {
-        /// What was written.
+        /// The text.
         given: String,
         /// What is wrong with it.
         cause: ParseIntError,
     },
     /// There is no such tear.
     Tear {
-        /// What was written.
+        /// The text.
         given: String,
     },
 }
@@ -79,7 +79,7 @@ impl FromStr for Cut {
             "" => Ok(Tear::Half),
             letter => letter.parse(),
         };
-        // No cause: a letter that is none says no more than itself.
+        // No cause: the error for an invalid letter contains no more than the letter.
         let tear = tear.map_err(|_| CutError::Tear { given: text.to_string() })?;
         Ok(Self { operation, tear })
     }

@@ -1,11 +1,12 @@
-//! What the models of raw flash chips share: their power, how it goes, and what it leaves.
+//! What the models of raw flash chips share: their power supply, how it fails, and what that
+//! leaves.
 //!
 //! Every program of a page (of a write buffer, on NOR) and every erase of a block is one operation
-//! with a number, from 0 on. The power can be cut at any of them, in one of the ways of [`Tear`].
+//! with a number, from 0 on. Power can be cut during any of them, in one of the ways of [`Tear`].
 //! From then on a chip answers [`PowerLost`](flysch_api::flash::Error::PowerLost) until it is
-//! switched on again. Blocks are copied on write, so that `clone` makes a second world in the time
-//! of one reference count per block: a run forks a world at every operation and looks what becomes
-//! of it.
+//! switched on again. Blocks are copied on write, so that `clone` makes a second world at the cost
+//! of one reference count per block: a run forks a world at every operation and examines the
+//! outcome.
 
 mod cut;
 mod cuts;
@@ -20,10 +21,11 @@ pub(crate) use tear::{Torn, tear};
 
 use alloc::vec::Vec;
 
-/// What a chip does not say when it is used against its rules.
+/// A breach of a chip's rules, which the chip itself does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A page below one that is programmed already was programmed: pages of a block go upwards.
+    /// A page was programmed below one already programmed: the pages of a block must be programmed
+    /// upwards.
     OutOfOrder {
         /// The page.
         page: u64,
@@ -33,22 +35,22 @@ pub enum Violation {
         /// The page.
         page: u64,
     },
-    /// A cell that is 0 was to become 1: it stays 0.
+    /// A cell that is 0 should have become 1: it stays 0.
     NotErased {
-        /// First byte of the operation; of the page with its out-of-band bytes not counted.
+        /// First byte of the operation; for a page, out-of-band bytes are not counted.
         offset: u64,
     },
-    /// A block that the maker marked bad was erased or programmed.
+    /// A block marked bad by the manufacturer was erased or programmed.
     FactoryBad {
         /// The block.
         block: u32,
     },
 }
 
-/// Violations that are kept; more are only counted.
+/// Maximum number of violations kept; further ones are only counted.
 const KEPT: usize = 64;
 
-/// What was done against the rules.
+/// The violations so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Violations {
     first: Vec<Violation>,

@@ -1,4 +1,4 @@
-//! The supply of a chip, and plans to take it away.
+//! The power supply of a chip, and plans to cut it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,31 +7,31 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::Error;
 
-/// How far a program or an erase has come when the power goes.
+/// How far a program or an erase has got when power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tear {
     /// Nothing has happened.
     Before,
-    /// A few cells have changed, some of them only just: the page looks erased, the block looks
-    /// as it was.
+    /// A few cells have changed, some of them only just: the page looks erased, or the block looks
+    /// unchanged.
     Early,
-    /// Every cell in between is anywhere, and many read differently each time.
+    /// Cells are anywhere in between, and many read differently each time.
     Half,
-    /// All but a few cells have changed: the page looks programmed, the block looks erased; error
-    /// correction may or may not cope.
+    /// All but a few cells have changed: the page looks programmed, or the block looks erased;
+    /// error correction may or may not cope.
     Late,
-    /// All is done; only the answer did not come.
+    /// Everything is done; only the answer is missing.
     After,
 }
 
 impl Tear {
-    /// All, in the order of time.
+    /// All of them, in order of time.
     pub const ALL: [Self; 5] = [Self::Before, Self::Early, Self::Half, Self::Late, Self::After];
 
-    /// The letters, for people.
+    /// The letters, in words.
     pub const LETTERS: &'static str = "b, e, h, l or a";
 
-    /// One letter, as cut lists spell it.
+    /// Its letter in cut lists.
     pub const fn letter(self) -> char {
         match self {
             Self::Before => 'b',
@@ -69,18 +69,18 @@ impl FromStr for Tear {
     }
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It is done.
+    /// It completes.
     Done,
-    /// The chip reports that it failed.
+    /// The chip reports a failure.
     Fails,
-    /// The power goes during it.
+    /// Power fails during it.
     Torn(Tear),
 }
 
-/// The supply: counts operations and goes away as planned.
+/// The power supply: counts operations and fails as planned.
 #[derive(Clone, Debug)]
 pub struct Power {
     operations: u64,
@@ -101,12 +101,12 @@ impl Power {
         self.operations
     }
 
-    /// Whether it is there.
+    /// Whether power is on.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Goes away during operation `number` (of [`operations`](Self::operations)).
+    /// Fails during operation `number` (of [`operations`](Self::operations)).
     pub fn cut_at(&mut self, number: u64, tear: Tear) {
         self.cut = Some((number, tear));
     }
@@ -116,23 +116,23 @@ impl Power {
         self.failing.push(number);
     }
 
-    /// Comes back; a cut that is still planned is forgotten.
+    /// Comes back; a cut that is still planned is cancelled.
     pub fn on(&mut self) {
         self.is_on = true;
         self.cut = None;
     }
 
-    /// Goes away between two operations.
+    /// Fails between two operations.
     pub fn off(&mut self) {
         self.is_on = false;
     }
 
-    /// Whether anything can be read.
+    /// Fails with an error if nothing can be read.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_on { Ok(()) } else { Err(Error::PowerLost) }
     }
 
-    /// Counts one operation and tells what becomes of it.
+    /// Counts an operation and returns its outcome.
     pub(crate) fn begin(&mut self) -> Result<Operation, Error> {
         self.check()?;
         let number = self.operations;

@@ -1,4 +1,4 @@
-//! What half an operation leaves in the cells.
+//! What an interrupted operation leaves in the cells.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,32 +6,32 @@ use alloc::vec::Vec;
 use super::Tear;
 use crate::random::Random;
 
-/// Most cells that are left behind when an operation is cut late.
+/// Maximum number of cells left unchanged when an operation is cut late.
 const LATE_CELLS_MAX: u64 = 12;
 
-/// Cells after half an operation.
+/// Cells after an interrupted operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
-    /// What they read as, but for the unstable ones.
+    /// What they read as, except the unstable ones.
     pub cells: Vec<u8>,
-    /// A 1 for every cell that reads as anything, each time anew.
+    /// A 1 for every cell that reads as anything, differently each time.
     pub unstable: Vec<u8>,
-    /// Count of reads from which on that shows; until then it reads as `cells`.
+    /// Read count from which on that shows; until then the cells read as in `cells`.
     pub shows_from: u32,
 }
 
-/// What `old` has become on its way to `new`. Only cells that differ are touched.
+/// The state of `old` on its way to `new`. Only cells that differ are changed.
 pub(crate) fn tear(random: &mut Random, old: &[u8], new: &[u8], how: Tear) -> Torn {
     let still = vec![0; old.len()];
     match how {
         Tear::Before => Torn { cells: old.to_vec(), unstable: still, shows_from: 0 },
         Tear::After => Torn { cells: new.to_vec(), unstable: still, shows_from: 0 },
-        // One cell in 16 has moved, every second of these is unstable.
+        // One cell in 16 has changed, every second of these is unstable.
         Tear::Early => mix(random, old, new, |random| {
             let moved = random.bits() & random.bits() & random.bits() & random.bits();
             (moved, moved & random.bits())
         }),
-        // Every second cell has moved, one in four is unstable.
+        // Every second cell has changed, one in four is unstable.
         Tear::Half => {
             mix(random, old, new, |random| (random.bits(), random.bits() & random.bits()))
         }
@@ -63,7 +63,7 @@ fn mix(
     Torn { cells, unstable, shows_from: 0 }
 }
 
-/// All cells but a few have moved; of these few every second is unstable.
+/// All cells but a few have changed; every second of those few is unstable.
 fn late(random: &mut Random, old: &[u8], new: &[u8]) -> Torn {
     let unstable = vec![0; new.len()];
     let mut torn = Torn { cells: new.to_vec(), unstable, shows_from: 0 };
@@ -80,7 +80,7 @@ fn late(random: &mut Random, old: &[u8], new: &[u8]) -> Torn {
     torn
 }
 
-/// The cell that is the `n`-th to change: its byte and bit.
+/// The `n`-th of the cells that change: its byte and its bit.
 fn nth_change(old: &[u8], new: &[u8], n: u64) -> Option<(usize, u8)> {
     let mut left = n;
     for (at, change) in old.iter().zip(new).map(|(a, b)| a ^ b).enumerate() {

@@ -1,8 +1,8 @@
 //! The time of modelled machines: one machine's alone, or that of several.
 //!
-//! Where one of several waits alone, as a driver does at bring-up, time passes for all; the others
-//! catch up when they are next looked at. Who drives all of them waits on the timeline itself,
-//! which moves time to whatever happens first anywhere.
+//! If one of several machines waits alone, as a driver does at bring-up, time passes for all; the
+//! others catch up when they are next looked at. A driver of all of them waits on the timeline
+//! itself, which moves time to the first event anywhere.
 
 use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;
@@ -13,26 +13,27 @@ use flysch_api::machine::{Clock, Instant, Wake};
 
 use super::Mode;
 
-/// Software between two accesses of the machine that takes longer, nanoseconds, was preempted.
+/// If software takes longer than this between two accesses of the machine, nanoseconds, it was
+/// preempted.
 const PREEMPTED_NANOS: u64 = 50_000;
 
-/// A machine whose time it is.
+/// A machine on a timeline.
 pub(super) trait Timed {
-    /// Lets everything happen that is due until `now`.
+    /// Lets everything happen that is due by `now`.
     fn advance(&self, now: Instant);
-    /// When the next thing happens by itself.
+    /// When it next does something by itself.
     fn next_event(&self) -> Option<Instant>;
-    /// Whether any of its interrupts is up. What a message raised is taken.
+    /// Whether any of its interrupts is active. Vectors raised by messages are consumed.
     fn interrupt(&self) -> bool;
     /// As [`Model::silent_completions`](super::Model::silent_completions).
     fn silent_completions(&self) -> u64;
 }
 
-/// A clock of modelled machines.
+/// The clock of modelled machines.
 pub struct Timeline {
     mode: Mode,
     now: Cell<Instant>,
-    /// Hybrid: the ticks when software last began to run.
+    /// Hybrid clock: the ticks when software last began to run.
     since: Cell<u64>,
     machines: RefCell<Vec<Weak<dyn Timed>>>,
 }
@@ -47,7 +48,7 @@ impl fmt::Debug for Timeline {
 }
 
 impl Timeline {
-    /// Time that starts now.
+    /// A clock that starts now.
     #[must_use]
     pub fn new(mode: Mode) -> Rc<Self> {
         let since = match mode {
@@ -58,7 +59,7 @@ impl Timeline {
         Rc::new(Self { mode, now, since, machines: RefCell::default() })
     }
 
-    /// Another machine has it.
+    /// Adds a machine to the timeline.
     pub(super) fn join<T: Timed + 'static>(&self, machine: &Rc<T>) {
         let machine: Weak<T> = Rc::downgrade(machine);
         self.machines.borrow_mut().push(machine);
@@ -77,7 +78,7 @@ impl Timeline {
         self.now.get()
     }
 
-    /// Software runs again: what was between was the machine's own work, which takes no time.
+    /// Software runs again: the interval was the machine's own work, which takes no time.
     #[inline]
     pub(super) fn go_on(&self) {
         if let Mode::Hybrid { ticks } = self.mode {
@@ -91,27 +92,27 @@ impl Timeline {
         matches!(self.mode, Mode::Virtual).then(|| self.now.get())
     }
 
-    /// The present as it was last told.
+    /// The present as of the last call.
     #[inline]
     pub(super) fn reached(&self) -> Instant {
         self.now.get()
     }
 
-    /// It is `next` now, if it is not later already.
+    /// Advances to `next`, unless it is later already.
     #[inline]
     pub(super) fn skip_to(&self, next: Instant) -> Instant {
         self.now.set(next.max(self.now.get()));
         self.now.get()
     }
 
-    /// Does the same with every machine there still is.
+    /// Does the same with every machine that still exists.
     fn each(&self, mut act: impl FnMut(&dyn Timed)) {
         for machine in self.machines.borrow().iter().filter_map(Weak::upgrade) {
             act(&*machine);
         }
     }
 
-    /// Lets everything happen anywhere that is due.
+    /// Lets everything happen that is due, on every machine.
     fn catch_up(&self, now: Instant) {
         self.each(|machine| {
             if machine.next_event().is_some_and(|next| next <= now) {
@@ -120,7 +121,7 @@ impl Timeline {
         });
     }
 
-    /// Completions of all machines that raised no interrupt.
+    /// Number of completions of all machines that raised no interrupt.
     fn silent(&self) -> u64 {
         let mut all = 0_u64;
         self.each(|machine| all = all.wrapping_add(machine.silent_completions()));
@@ -133,7 +134,7 @@ impl Timeline {
         let silent = self.silent();
         loop {
             let mut interrupted = false;
-            // All of them are asked: what a message raised must not be told a second time.
+            // All of them are asked: a vector raised by a message must not be reported twice.
             self.each(|machine| interrupted |= machine.interrupt());
             if interrupted {
                 return Wake::Interrupt;
@@ -175,7 +176,7 @@ mod tests {
     use crate::machine::{Inline, Messages, Model};
     use flysch_api::machine::{DmaRegion, Identity, Registers};
 
-    /// Raises its line a while after it was written to.
+    /// Raises its line some time after it was written to.
     struct Alarm {
         at: Option<Instant>,
         is_up: bool,
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(timeline.wait(None), Wake::Interrupt);
         assert_eq!((timeline.now().nanos(), other.read32(0), one.read32(0)), (100, 1, 0));
         assert_eq!(timeline.wait(Some(Instant::from_nanos(200))), Wake::Deadline);
-        // Whoever waits alone takes time along, and the others catch up.
+        // A machine that waits alone takes time along, and the others catch up.
         other.write32(0, 500);
         assert_eq!((other.wait(None), other.read32(0)), (Wake::Interrupt, 1));
         assert_eq!(timeline.now().nanos(), 700);

@@ -1,9 +1,9 @@
 //! What a power loss would destroy: the blocks whose data is only in the write buffer.
 //!
-//! Before a write changes a block its old content is kept here, until the write buffer has
-//! programmed as many bytes as had arrived with that write. When power goes, each write of a block
-//! survives or vanishes by itself, and the youngest survivor may be torn at a 512-byte boundary:
-//! what a host may rely on is only what it flushed.
+//! Before a write changes a block, its old content is stored here, until the write buffer has
+//! programmed as many bytes as had arrived with that write. When power fails, each write of a block
+//! survives or vanishes independently, and the last survivor may be torn at a 512-byte boundary: a
+//! host may rely only on what it flushed.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -15,12 +15,11 @@ use crate::store::{Store, StoreError};
 
 /// The units whose blocks are at risk.
 pub(crate) trait Units {
-    /// The data of a unit, if it is still there, and whether a loss of power tears none of its
-    /// blocks.
+    /// The data of a unit, if it still exists, and whether its blocks never tear on a power loss.
     fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)>;
 }
 
-/// Where a block may tear, bytes.
+/// Granularity at which a block may tear, bytes.
 const TEAR: usize = 512;
 
 /// The content of one block before one write.
@@ -29,7 +28,7 @@ struct Before {
     unit: u8,
     offset: u64,
     bytes: Box<[u8]>,
-    /// Bytes that had arrived in the write buffer with the write.
+    /// Number of bytes that had arrived in the write buffer with the write.
     mark: u64,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct Cache {
 /// What a power loss did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Writes of single blocks that survived although never flushed.
+    /// Writes of single blocks that survived although they were never flushed.
     pub survived: u64,
     /// Writes of single blocks that vanished.
     pub vanished: u64,
@@ -61,7 +60,8 @@ impl Cache {
         self.enabled
     }
 
-    /// Keeps the blocks that a write of a range, offset and length, of unit `number` will change.
+    /// Stores the old content of the blocks that a write to a range (offset and length) of unit
+    /// `number` changes.
     pub(crate) fn keep(
         &mut self,
         (number, block_shift): (u8, u32),
@@ -78,7 +78,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Forgets what is on the medium now.
+    /// Forgets what is on the medium by now.
     pub(crate) fn programmed(&mut self, total: u64) {
         while self.log.front().is_some_and(|before| before.mark <= total) {
             self.log.pop_front();
@@ -93,7 +93,7 @@ impl Cache {
         self.log.retain(outside);
     }
 
-    /// Power goes: decides the fate of every block at risk.
+    /// Power fails: decides the fate of every block at risk.
     pub(crate) fn lose(
         &mut self,
         units: &mut impl Units,
@@ -116,7 +116,7 @@ impl Cache {
     }
 }
 
-/// What is left of a block of which `versions` existed, the oldest safe on the medium.
+/// What is left of a block with these `versions`, the oldest of which is safe on the medium.
 fn fate(
     versions: &[Box<[u8]>],
     reliable: bool,
@@ -135,7 +135,7 @@ fn fate(
     let mut content = versions[survivor].clone();
     if survivor > 0 && !reliable && faults.choose(Kind::PowerLoss, 4) == 0 {
         let parts = (content.len() / TEAR) as u64;
-        // A block that is one such part is old or new.
+        // A block of a single such part is either old or new.
         if parts > 1 {
             let whole = faults.choose(Kind::PowerLoss, parts - 1) as usize + 1;
             let old = &versions[survivor - 1];

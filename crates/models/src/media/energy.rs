@@ -1,30 +1,30 @@
-//! What a device takes from its supply: power of the states it is in, charges for its work.
+//! What a device draws from its supply: power for the states it is in, charges for its work.
 //!
-//! Theory. A device that is in a state draws the power of that state for as long as it is in it:
-//! clocks, link, memory, leakage. On top of it each piece of work takes what it takes however long
-//! it lasts: firmware for a command, link and controller for a byte, cells and pumps for a page
+//! Theory. A device draws the power of its current state for as long as it is in it: clocks, link,
+//! memory, leakage. In addition, each piece of work takes a fixed amount of energy regardless of
+//! its duration: firmware for a command, link and controller for a byte, cells and pumps for a page
 //! sensed, programmed or erased. So states are charged by time and work by count, and both are
-//! known where time is charged. Nothing here has an effect on time.
+//! known where time is accounted for. Nothing here affects time.
 //!
-//! Work is only counted while it is done; charges are applied when somebody asks. A state that a
-//! device goes to by itself is settled when it leaves it, not when it enters it, so that a command
-//! that finds the device awake pays nothing for this.
+//! Work is only counted while it is done; charges are applied on request. A state that a device
+//! enters by itself is accounted for when the device leaves it, not when it enters, so that a
+//! command that finds the device awake costs nothing extra.
 
 use alloc::vec::Vec;
 
-/// States a device may have at most.
+/// Maximum number of states of a device.
 pub const LEVELS_MAX: usize = 8;
 
-/// A state a device and its link can be in, as its supply sees it.
+/// A state of a device and its link, as its supply sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     /// The state's name in its protocol.
     pub name: &'static str,
-    /// What is drawn in it while no work is done, microwatts.
+    /// Power in this state while no work is done, microwatts.
     pub microwatts: u32,
 }
 
-/// What pieces of work take, picojoules, beyond what the state draws.
+/// Energy of pieces of work, picojoules, in addition to the power of the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     /// A command: fetched, decoded, looked up, answered.
@@ -41,27 +41,27 @@ pub struct Charges {
     pub erase_pj: u64,
 }
 
-/// What a device takes. The first level is that of a device that is awake and has nothing to do.
+/// What a device draws. The first level is that of a device that is awake and idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumption {
-    /// Its states, at most [`LEVELS_MAX`], by the number the model has for them.
+    /// Its states, at most [`LEVELS_MAX`], indexed by the model's state numbers.
     pub levels: &'static [Level],
-    /// Its work.
+    /// The charges for its work.
     pub charges: Charges,
 }
 
-/// How much of one kind of work was done, or how long a state lasted.
+/// The amount of one kind of work, or the duration of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What.
+    /// Its name.
     pub name: &'static str,
-    /// How often (work) or for how many nanoseconds (states).
+    /// The count (work) or the duration in nanoseconds (states).
     pub amount: u64,
-    /// What it took, picojoules.
+    /// Its energy, picojoules.
     pub picojoules: u64,
 }
 
-/// What a device took so far.
+/// The energy a device has taken so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Energy {
     /// By state.
@@ -71,12 +71,12 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// All of it, picojoules.
+    /// Total energy, picojoules.
     pub fn picojoules(&self) -> u64 {
         self.states.iter().chain(&self.work).map(|part| part.picojoules).sum()
     }
 
-    /// How long it was watched, nanoseconds.
+    /// Duration of the measurement, nanoseconds.
     pub fn nanos(&self) -> u64 {
         self.states.iter().map(|part| part.amount).sum()
     }
@@ -98,10 +98,10 @@ pub(super) struct Done {
 pub(crate) struct Meter {
     pub(super) consumption: Consumption,
     pub(super) done: Done,
-    /// The state it is in, and since when.
+    /// The current state, and since when.
     level: usize,
     since: u64,
-    /// Time in each state before that, nanoseconds.
+    /// Time spent in each state before that, nanoseconds.
     spent: [u64; LEVELS_MAX],
 }
 
@@ -118,15 +118,15 @@ impl Meter {
         (self.level, self.since) = (level.min(LEVELS_MAX - 1), now);
     }
 
-    /// The device was in state `level` by itself from `from` to `to`, and is back in the state it
-    /// left.
+    /// The device was in state `level` by itself from `from` to `to`, and has returned to the state
+    /// before that.
     pub(crate) fn slept(&mut self, level: usize, from: u64, to: u64) {
         let back = self.level;
         self.enter(level, from);
         self.enter(back, to);
     }
 
-    /// What was taken until `now`.
+    /// The energy taken until `now`.
     pub(crate) fn read(&self, now: u64) -> Energy {
         let mut settled = self.clone();
         settled.enter(self.level, now);
@@ -188,7 +188,7 @@ mod tests {
         meter.enter(0, 9_000);
         let times: Vec<u64> = meter.read(10_000).states.iter().map(|part| part.amount).collect();
         assert_eq!(times, [1_000 + 1_000 + 1_000, 2_000, 5_000]);
-        // Time never goes back, whatever is told late.
+        // Time never goes backwards, even if a state is reported late.
         meter.slept(1, 5_000, 8_000);
         assert_eq!(meter.read(10_000).nanos(), 10_000);
     }

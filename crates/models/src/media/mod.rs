@@ -1,22 +1,22 @@
 //! Where the time goes: link, front end, firmware, NAND array, write buffer.
 //!
-//! Theory. Every place that can be busy is a *timeline*: the instant from which it is free. A
-//! command reserves its turn on each place it passes, in the order it gets there; its latency is
-//! what comes out. The places, in the order a read meets them:
+//! Theory. Every resource that can be busy is a *timeline*: the instant from which it is free. A
+//! command reserves its turn on each resource it passes, in the order in which it gets there; its
+//! latency follows. The resources, in the order a read meets them:
 //!
-//! 1. front end: one command at a time, once a link that hibernated is back;
+//! 1. front end: one command at a time, once a hibernated link is back;
 //! 2. firmware: a latency with a little spread, any number at once; plus the look-up of the
 //!    physical address unless read-ahead already has the data;
 //! 3. planes: tR each; a die that is programming is suspended first;
 //! 4. channels: page register to controller;
 //! 5. lanes to the host: set-up per command, then data at the rate of gear and lane count.
 //!
-//! A write goes 1, 2, waits for room in the write buffer, takes the *other* direction of the link
-//! and is answered when its data has arrived. The buffer drains behind its back: a die takes a
-//! program unit (TLC: three pages on every plane at once; SLC mode, for WriteBooster: one) over
+//! A write passes 1 and 2, waits for room in the write buffer, takes the *other* direction of the
+//! link and is answered when its data has arrived. The buffer drains in the background: a die takes
+//! a program unit (TLC: three pages on every plane at once; SLC mode, for WriteBooster: one) over
 //! its channel into its cache register while it still programs the one before.
 //!
-//! A place is entered when the command really arrives there (an event of the model), except where
+//! A resource is entered when the command actually arrives there (an event of the model), unless
 //! the arrival order cannot differ from the reservation order. All instants here are nanoseconds.
 
 pub(crate) mod cache;
@@ -30,19 +30,19 @@ use crate::random::Random;
 use energy::{Consumption, Energy, Meter};
 use timing::{READ_AHEAD_MAX_PAGES, Timing};
 
-/// Streams followed for read-ahead at once.
+/// Number of streams followed for read-ahead at once.
 const STREAMS: usize = 16;
-/// How often one program operation is suspended for reads before it is left to finish. Without a
-/// bound a stream of reads would starve the write buffer for ever.
+/// How often one program operation is suspended for reads before it is allowed to finish. Without a
+/// bound, a stream of reads would starve the write buffer forever.
 const SUSPENDS_MAX: u8 = 8;
-/// Program units a die holds: one programming, one in its cache register.
+/// Number of program units a die holds: one programming, one in its cache register.
 const DIE_DEPTH: usize = 2;
 
-/// What the link to the host takes. Its two directions carry data at the same time, unless it is
+/// The cost of the link to the host. Its two directions carry data at the same time, unless it is
 /// [half duplex](Media::set_half_duplex).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Per command whose data goes to the host, or that has none, nanoseconds.
+    /// Per command whose data goes to the host or that has none, nanoseconds.
     pub(crate) setup_to_host_ns: u64,
     /// Per command whose data goes to the device, nanoseconds.
     pub(crate) setup_to_device_ns: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Link {
     pub(crate) to_device_ps: u64,
 }
 
-/// When the data of a read is there.
+/// When the data of a read is available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     /// The first page can be sent.
@@ -81,7 +81,7 @@ pub(crate) enum Program {
     Flush,
 }
 
-/// A program operation that has been started: the die at work and when it plans to be done.
+/// A program operation that has been started: its die and when it is expected to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Started {
     pub(crate) die: u16,
@@ -95,7 +95,7 @@ pub(crate) struct Unit {
     pub(crate) kind: Program,
 }
 
-/// A busy-until instant that remembers one hole before its last reservation, so that a short use
+/// A busy-until instant that remembers one gap before its last reservation, so that a short use
 /// that is ready now need not wait behind one that is ready later.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timeline {
@@ -105,7 +105,7 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// Reserves `ns` at the first chance from `at` on; answers the end.
+    /// Reserves `ns` at the first opportunity from `at` on; returns the end.
     #[inline]
     fn reserve(&mut self, at: u64, ns: u64) -> u64 {
         let in_hole = self.hole_start.max(at);
@@ -122,7 +122,7 @@ impl Timeline {
     }
 }
 
-/// A program unit a die holds: when it plans to be done, and how often reads held it up.
+/// A program unit held by a die: when it is expected to end, and how often reads suspended it.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     end: u64,
@@ -133,10 +133,10 @@ struct Held {
 /// A die's program side.
 #[derive(Clone, Copy, Debug)]
 struct Die {
-    /// Units held, the first `held` of them, oldest first.
+    /// The units it holds, the first `held` of them, oldest first.
     units: [Held; DIE_DEPTH],
     held: usize,
-    /// No program operation starts before.
+    /// No program operation starts before this.
     blocked: u64,
     /// Bytes programmed into the open block of every plane.
     filled: u64,
@@ -155,7 +155,7 @@ impl Die {
         self.units[..self.held].last().map_or(0, |held| held.end)
     }
 
-    /// When a read that could start at `start` may do so. A program operation under way is
+    /// When a read that could start at `start` may start. A program operation in progress is
     /// suspended for it, but only so often; then the read waits for its end.
     #[inline]
     fn make_way(&mut self, mut start: u64, timing: &Timing) -> u64 {
@@ -177,7 +177,7 @@ impl Die {
     }
 }
 
-/// A plane: when it can read, and where it is. Consecutive pages go to consecutive channels, then
+/// A plane: when it can read, and its position. Consecutive pages go to consecutive channels, then
 /// dies, then planes.
 #[derive(Clone, Copy, Debug)]
 struct Plane {
@@ -200,9 +200,9 @@ impl Plane {
 /// A sequential stream and the pages read ahead for it.
 #[derive(Clone, Debug)]
 struct Stream {
-    /// Address the stream reads next.
+    /// Address that the stream reads next.
     next: u64,
-    /// End of what was read ahead.
+    /// End of the read-ahead.
     ahead: u64,
     /// When each of those pages is ready, by page number modulo the window.
     ready: [u64; READ_AHEAD_MAX_PAGES as usize],
@@ -226,22 +226,22 @@ pub(crate) struct Media {
     dies: Vec<Die>,
     next_die: usize,
     streams: Vec<Stream>,
-    /// `next` of each stream again, close together: this is searched by every read.
+    /// `next` of each stream again, packed together: every read searches this.
     stream_next: [u64; STREAMS],
     victim: usize,
     buffer_used: u64,
     /// Bytes in the buffer that no die has taken yet, for TLC and for the SLC area.
     pending: u64,
     pending_slc: u64,
-    /// Bytes that ever arrived, and that ever were programmed from the buffer.
+    /// Bytes that have ever arrived, and that have ever been programmed from the buffer.
     arrived_total: u64,
     programmed_total: u64,
     since_checkpoint: u64,
     since_patrol: u64,
-    /// Auto-hibern8: idle time and the time to come back, 0 if off.
+    /// Auto-hibern8: idle time before it and exit latency, 0 if off.
     hibern8_after: u64,
     hibern8_exit: u64,
-    /// The state that is, as the meter has it.
+    /// The current state, as known to the meter.
     hibern8_level: usize,
     meter: Meter,
 }
@@ -285,13 +285,13 @@ impl Media {
         }
     }
 
-    /// The device loses its power and gets it back: all of it starts anew but for its meter.
+    /// The device loses its power and gets it back: everything starts anew except its meter.
     pub(crate) fn restart(&mut self, timing: Timing, seed: u64) {
         let meter = self.meter.clone();
         *self = Self { meter, ..Self::new(timing, self.meter.consumption, seed) };
     }
 
-    /// The meter at the supply, for states that the model around it is put into.
+    /// The meter at the supply, for states that the surrounding model enters.
     pub(crate) fn meter_mut(&mut self) -> &mut Meter {
         &mut self.meter
     }
@@ -301,7 +301,7 @@ impl Media {
         self.meter.clone()
     }
 
-    /// What the device took until `now`.
+    /// The energy that the device has taken until `now`.
     pub(crate) fn energy(&self, now: u64) -> Energy {
         if !self.is_auto_hibernated(now) {
             return self.meter.read(now);
@@ -311,13 +311,13 @@ impl Media {
         meter.read(now)
     }
 
-    /// So many bytes crossed a link that is not the media's own.
+    /// This many bytes crossed a link that is not the media's own.
     #[inline]
     pub(crate) fn moved(&mut self, bytes: u64) {
         self.meter.done.bytes += bytes;
     }
 
-    /// Sets the raw rate of one direction of the link, all its lanes together, in bytes per
+    /// Sets the raw rate of one direction of the link, all lanes together, in bytes per
     /// millisecond.
     pub(crate) fn set_link_rate(&mut self, bytes_per_ms: u64) {
         let useful = bytes_per_ms * self.timing.link_efficiency_permille / 1000;
@@ -325,23 +325,23 @@ impl Media {
         (self.link.to_host_ps, self.link.to_device_ps) = (byte_ps, byte_ps);
     }
 
-    /// Sets what a link takes whose two directions differ.
+    /// Sets the cost of a link whose two directions differ.
     pub(crate) fn set_link(&mut self, link: Link) {
         self.link = link;
     }
 
-    /// Data goes over the link in one direction at a time (SATA).
+    /// Makes the link half duplex (SATA).
     pub(crate) fn set_half_duplex(&mut self) {
         self.is_half_duplex = true;
     }
 
-    /// Sets what the look-up of a physical address takes.
+    /// Sets the time of a physical address look-up.
     pub(crate) fn set_lookup(&mut self, nanos: u64) {
         self.timing.lookup_ns = nanos;
     }
 
-    /// A command arrives at `now`, the only one in the device if it is `alone`: when the firmware
-    /// has it. A link that hibernated by itself comes back first.
+    /// A command arrives at `now`, the only one in the device if it is `alone`: returns when the
+    /// firmware has it. A link that hibernated by itself comes back first.
     #[inline]
     pub(crate) fn accept(&mut self, now: u64, alone: bool) -> u64 {
         let wakes = alone && self.is_auto_hibernated(now);
@@ -357,13 +357,13 @@ impl Media {
         self.front_end + self.timing.firmware_ns + spread
     }
 
-    /// A command came or ended at `now`: the link has nothing to do from now on at the earliest.
+    /// A command came or ended at `now`: the link is idle from now on at the earliest.
     #[inline]
     pub(crate) fn rests(&mut self, now: u64) {
         self.last_used = self.last_used.max(now);
     }
 
-    /// A read starts at `at`: when its data is there.
+    /// A read starts at `at`: returns when its data is available.
     #[inline]
     pub(crate) fn read(&mut self, span: Span, at: u64) -> Ready {
         match self.stream_next.iter().position(|&next| next == span.address) {
@@ -375,7 +375,7 @@ impl Media {
         }
     }
 
-    /// Remembers that a stream may go on at `next`.
+    /// Remembers that a stream may continue at `next`.
     #[inline]
     fn follow(&mut self, next: u64) {
         let victim = self.victim;
@@ -426,10 +426,10 @@ impl Media {
         ready
     }
 
-    /// Reads `bytes` of one page from `at` on; answers when they are in the controller.
+    /// Reads `bytes` of one page from `at` on; returns when they are in the controller.
     #[inline]
     fn read_page(&mut self, page: u64, bytes: u64, at: u64) -> u64 {
-        // 32 bits number the pages of the largest device, and divide faster.
+        // 32 bits suffice for the page numbers of the largest device, and divide faster.
         let spot = page as u32 % self.planes.len() as u32;
         let plane = &mut self.planes[spot as usize];
         let die = &mut self.dies[usize::from(plane.die)];
@@ -442,7 +442,7 @@ impl Media {
         self.channels[channel].reserve(sensed, bytes * self.channel_ps / 1000)
     }
 
-    /// Counts array reads and stops the array when the patrol is due.
+    /// Counts reads of the array and stops the array when the patrol is due.
     #[inline]
     fn patrol(&mut self, bytes: u64, at: u64) {
         let patrol = self.timing.patrol;
@@ -456,7 +456,7 @@ impl Media {
         }
     }
 
-    /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
+    /// Sends `bytes` to the host as they become ready, the first at `ready.first`; returns the end.
     #[inline]
     pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
         self.meter.done.bytes += bytes;
@@ -471,7 +471,7 @@ impl Media {
         self.to_host
     }
 
-    /// Whether the write buffer has room for `bytes` now; takes it if so. A command larger than
+    /// Whether the write buffer has room for `bytes` now; if so, takes it. A command larger than
     /// the buffer waits until the buffer is empty.
     #[inline]
     pub(crate) fn admit(&mut self, bytes: u64) -> bool {
@@ -483,17 +483,17 @@ impl Media {
         true
     }
 
-    /// Gives back room that was taken for data that never came.
+    /// Returns room that was taken for data that never came.
     pub(crate) fn release(&mut self, bytes: u64) {
         self.buffer_used -= bytes;
     }
 
-    /// Whether no die programs.
+    /// Whether no die is programming.
     pub(crate) fn is_resting(&self) -> bool {
         self.dies.iter().all(|die| die.held == 0)
     }
 
-    /// Receives `bytes` from the host from `at` on; answers the end.
+    /// Receives `bytes` from the host from `at` on; returns the end.
     #[inline]
     pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
         self.meter.done.bytes += bytes;
@@ -507,7 +507,7 @@ impl Media {
         self.to_device
     }
 
-    /// A command without data passes: when it is answered.
+    /// A command without data passes: returns when it is answered.
     #[inline]
     pub(crate) fn answer(&mut self, at: u64) -> u64 {
         at + self.link.setup_to_host_ns
@@ -524,35 +524,35 @@ impl Media {
         }
     }
 
-    /// Bytes that ever arrived in the write buffer.
+    /// Bytes that have ever arrived in the write buffer.
     pub(crate) fn arrived_total(&self) -> u64 {
         self.arrived_total
     }
 
-    /// Bytes that ever went from the write buffer to the medium.
+    /// Bytes that have ever moved from the write buffer to the medium.
     pub(crate) fn programmed_total(&self) -> u64 {
         self.programmed_total
     }
 
-    /// The link hibernates by itself after `after_ns` without a command (0: never) and takes
-    /// `exit_ns` to come back; meanwhile the device is in state `level`.
+    /// Lets the link hibernate by itself after `after_ns` without a command (0: never), with an
+    /// exit latency of `exit_ns`; meanwhile the device is in state `level`.
     pub(crate) fn set_auto_hibern8(&mut self, (after_ns, exit_ns): (u64, u64), level: usize) {
         (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
         self.hibern8_level = level;
     }
 
-    /// When the link hibernates by itself if no command comes, later than `now`.
+    /// When the link hibernates by itself if no command comes; later than `now`.
     pub(crate) fn auto_hibern8_at(&self, now: u64) -> Option<u64> {
         let at = self.last_used + self.hibern8_after;
         (self.hibern8_after != 0).then_some(at.max(now + 1))
     }
 
-    /// Whether the link has hibernated by itself at `now`.
+    /// Whether the link is hibernated by itself at `now`.
     pub(crate) fn is_auto_hibernated(&self, now: u64) -> bool {
         self.hibern8_after != 0 && now.saturating_sub(self.last_used) >= self.hibern8_after
     }
 
-    /// Bytes a die programs at once.
+    /// Number of bytes that a die programs at once.
     pub(crate) fn unit(&self, kind: Program) -> u64 {
         let row = u64::from(self.timing.planes_per_die) * u64::from(self.timing.page_bytes);
         match kind {
@@ -561,8 +561,8 @@ impl Media {
         }
     }
 
-    /// Starts the next program operation if data and a die are there. `partial` also takes less
-    /// than a full unit (a flush).
+    /// Starts the next program operation if there are data and a free die. `partial` also accepts
+    /// less than a full unit (a flush).
     pub(crate) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
         for (kind, pending) in [(Program::Slc, self.pending_slc), (Program::Tlc, self.pending)] {
             let bytes = pending.min(self.unit(kind));
@@ -633,10 +633,10 @@ impl Media {
         }
     }
 
-    /// Die `die` was to be done with its oldest unit at `now`.
+    /// Die `die` was expected to finish its oldest unit at `now`.
     ///
     /// # Errors
-    /// When it will be done, if reads suspended it meanwhile.
+    /// The new time at which it will finish, if reads suspended it meanwhile.
     pub(crate) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
         let die = &mut self.dies[usize::from(die)];
         let Held { end, unit, .. } = die.units[0];

@@ -14,7 +14,7 @@ fn a_stream_of_reads_does_not_starve_a_program_operation() {
     let pages_per_row = u64::from(timing.channels * timing.dies_per_channel);
     let mut at = 0;
     for page in 0..10_000 {
-        // Every page of this loop lies on the die that programs.
+        // Every page of this loop is on the die that is programming.
         at = media.read_page(page * pages_per_row + u64::from(started.die), 4096, at);
     }
     let bound = u64::from(SUSPENDS_MAX) * (timing.suspend_ns + timing.read_ns);

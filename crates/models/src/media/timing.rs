@@ -1,30 +1,30 @@
-//! What a device's media is made of and how fast its parts are.
+//! The structure of a device's media and the speed of its parts.
 
-/// Work of the flash translation layer that stops the array for a while.
+/// Work of the flash translation layer that stops the array for some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// Once per so many bytes; 0 never.
+    /// Once per this many bytes; 0 for never.
     pub every_bytes: u64,
-    /// For how long, nanoseconds.
+    /// Duration, nanoseconds.
     pub ns: u64,
 }
 
 /// Timing parameters. Times are nanoseconds, sizes bytes, rates bytes per microsecond (MB/s).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Share of the raw lane rate that carries data, per mille: what UniPro framing and flow
-    /// control, UPIU headers and the host's DMA leave of it.
+    /// Share of the raw lane rate that carries data, per mille: what remains after UniPro framing
+    /// and flow control, UPIU headers and the host's DMA.
     pub link_efficiency_permille: u64,
     /// Serial stage shared by all commands: fetch, decode, queue.
     pub command_ns: u64,
-    /// Per command on the lane direction its data takes: DMA set-up, RTT or first DATA IN,
-    /// RESPONSE, interrupt.
+    /// Per command, on the lane direction of its data: DMA set-up, RTT or first DATA IN, RESPONSE,
+    /// interrupt.
     pub transfer_setup_ns: u64,
-    /// Firmware latency of a command; does not occupy anything.
+    /// Firmware latency of a command; occupies no resource.
     pub firmware_ns: u64,
-    /// Spread of the firmware latency: uniform from 0 to this, added.
+    /// Spread of the firmware latency: a uniform value from 0 to this is added.
     pub firmware_jitter_ns: u64,
-    /// Logical-to-physical look-up of a read that no read-ahead covered.
+    /// Logical-to-physical look-up of a read not covered by read-ahead.
     pub lookup_ns: u64,
     /// NAND channels.
     pub channels: u32,
@@ -46,11 +46,11 @@ pub struct Timing {
     pub block_bytes: u64,
     /// Rate of one channel.
     pub channel_rate: u64,
-    /// What a read adds when its die is programming: the suspend.
+    /// Time added to a read whose die is programming: the suspend.
     pub suspend_ns: u64,
     /// How far a sequential stream is read ahead; at most [`READ_AHEAD_MAX_PAGES`] pages.
     pub read_ahead_bytes: u64,
-    /// Write buffer.
+    /// Size of the write buffer.
     pub write_buffer_bytes: u64,
     /// Mapping check-points and foreground collection, by bytes programmed.
     pub checkpoint: Pause,
@@ -58,14 +58,14 @@ pub struct Timing {
     pub patrol: Pause,
 }
 
-/// Most pages a stream may be read ahead.
+/// Maximum number of pages read ahead for a stream.
 pub const READ_AHEAD_MAX_PAGES: u64 = 64;
 
 impl Timing {
-    /// Whether a device can be timed like this.
+    /// Checks whether the values are possible for a device.
     ///
     /// # Errors
-    /// The first value that is impossible: its name, what it is, what it may be.
+    /// The first impossible value: its name, the value, and the permitted values.
     pub fn check(&self) -> Result<(), (&'static str, u64, &'static str)> {
         let ranges = [
             ("channels", self.channels, 1..=64, "1 to 64"),

@@ -1,4 +1,4 @@
-//! One erase block: its cells and what was done to them.
+//! One erase block: its cells and its history.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -8,48 +8,49 @@ use core::iter::repeat_n;
 
 use crate::flash::{Tear, Tearing, Torn, tear};
 
-/// A page that an operation was cut in.
+/// A page in which an operation was interrupted.
 #[derive(Clone, Debug)]
 pub(super) struct TornPage {
     /// The content that error correction would restore if it could.
     pub intended: Vec<u8>,
     /// A 1 for every cell that reads differently each time.
     pub unstable: Vec<u8>,
-    /// Reads of the block since its erase from which on they do; until then they read as they are.
+    /// Number of reads of the block since its erase from which on they do; until then they read as
+    /// they are.
     pub shows_from: u32,
 }
 
 /// An erase block. Clones share its pages until one of them is programmed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    /// Pages with their out-of-band bytes, `None` for one that was not programmed since the erase;
-    /// empty while none was.
+    /// Pages with their out-of-band bytes, `None` for a page not programmed since the erase; empty
+    /// if no page was.
     pages: Vec<Option<Arc<[u8]>>>,
-    /// How often each page was programmed since the erase; empty as well.
+    /// Number of programs of each page since the erase; also empty then.
     programs: Vec<u8>,
-    /// Pages that are torn.
+    /// The torn pages.
     torn: BTreeMap<u32, Arc<TornPage>>,
-    /// One above the highest page programmed.
+    /// One above the highest programmed page.
     pub next_page: u32,
-    /// Erases so far.
+    /// Number of erases so far.
     pub erases: u32,
-    /// When the first page was programmed, nanoseconds of the chip's life.
+    /// When the first page was programmed, in nanoseconds of the chip's life.
     pub programmed_at: u64,
-    /// Marked by the maker.
+    /// Marked bad by the manufacturer.
     pub is_factory_bad: bool,
 }
 
-/// Shape of a block in bytes.
+/// The shape of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// A page with its out-of-band bytes.
+    /// Size of a page with its out-of-band bytes.
     pub stride: usize,
-    /// Pages.
+    /// Number of pages.
     pub pages: u32,
 }
 
 impl Block {
-    /// The cells of a page; `None` when it was not programmed since the erase.
+    /// The cells of a page; `None` if it was not programmed since the erase.
     pub(super) fn page(&self, page: u32) -> Option<&[u8]> {
         self.pages.get(page as usize)?.as_deref()
     }
@@ -63,17 +64,17 @@ impl Block {
         !self.torn.is_empty()
     }
 
-    /// Whether a page was programmed since the erase.
+    /// Whether any page was programmed since the erase.
     pub(super) fn has_cells(&self) -> bool {
         !self.pages.is_empty()
     }
 
-    /// How often `page` was programmed since the erase.
+    /// Number of programs of `page` since the erase.
     pub(super) fn programs(&self, page: u32) -> u8 {
         self.programs.get(page as usize).copied().unwrap_or(0)
     }
 
-    /// The cells of a page, to be changed.
+    /// The cells of a page, mutable.
     fn page_mut(&mut self, shape: Shape, page: u32) -> &mut [u8] {
         if self.pages.is_empty() {
             self.pages = vec![None; shape.pages as usize];
@@ -88,7 +89,7 @@ impl Block {
         self.page(page).map_or_else(|| vec![0xFF; shape.stride], <[u8]>::to_vec)
     }
 
-    /// Puts content there without an operation: an image is loaded.
+    /// Sets content without an operation, to load an image.
     pub(super) fn load(&mut self, shape: Shape, page: u32, column: usize, bytes: &[u8]) {
         if bytes.iter().all(|&byte| byte == 0xFF) {
             return;
@@ -99,7 +100,7 @@ impl Block {
     }
 
     /// Clears bits of `page`. Cells that are programmed to 0 are no longer unstable; the others
-    /// stay what they were.
+    /// stay as they were.
     pub(super) fn program(&mut self, shape: Shape, page: u32, column: usize, bytes: &[u8]) {
         let place = column..column + bytes.len();
         let cells = &mut self.page_mut(shape, page)[place.clone()];
@@ -112,7 +113,7 @@ impl Block {
         self.count(page);
     }
 
-    /// As [`program`](Self::program), with the power cut during it.
+    /// As [`program`](Self::program), with power failing during it.
     pub(super) fn program_torn(
         &mut self,
         shape: Shape,
@@ -133,7 +134,7 @@ impl Block {
         self.count(page);
     }
 
-    /// Notes that `page` is torn, if it is.
+    /// Records that `page` is torn, if it is.
     fn add_torn(&mut self, page: u32, torn: Torn, intended: Vec<u8>) {
         let is_torn = torn.cells != intended || torn.unstable.iter().any(|&byte| byte != 0);
         match self.torn.get_mut(&page) {
@@ -154,15 +155,16 @@ impl Block {
         }
     }
 
-    /// Charge of a pair of pages went astray while the upper one was programmed: cells of the
-    /// lower `page` read as anything.
+    /// Charge of a pair of pages went astray while the upper one was programmed: cells of the lower
+    /// `page` read as anything.
     pub(super) fn shake(&mut self, shape: Shape, page: u32, cut: &mut Tearing) {
         if !self.has_cells() || matches!(cut.how, Tear::Before | Tear::After) {
             return;
         }
         let cells = self.content(shape, page);
         let inverted: Vec<u8> = cells.iter().map(|byte| !byte).collect();
-        // Until late the lower page is lost; then few of its cells are still between two levels.
+        // If not cut late, the lower page is lost; late, few of its cells are still between two
+        // levels.
         let way = if cut.how == Tear::Late { Tear::Late } else { Tear::Half };
         let mut torn = tear(&mut cut.random, &inverted, &cells, way);
         torn.unstable.iter_mut().zip(&torn.cells).zip(&cells).for_each(|((shaky, new), old)| {
@@ -178,14 +180,14 @@ impl Block {
         self.next_page = self.next_page.max(page + 1);
     }
 
-    /// What it is once all bits are set.
+    /// The block after all bits have been set.
     #[must_use]
     pub(super) fn erased(&self) -> Self {
         let erases = self.erases.saturating_add(1);
         Self { erases, is_factory_bad: self.is_factory_bad, ..Self::default() }
     }
 
-    /// As [`erased`](Self::erased), with the power cut during it.
+    /// As [`erased`](Self::erased), with power failing during it.
     pub(super) fn erase_torn(&mut self, shape: Shape, cut: &mut Tearing) {
         match cut.how {
             Tear::Before => return,

@@ -1,4 +1,4 @@
-//! The chip as its bus shows it, and as flash with or without error correction on the die.
+//! The chip as seen on its bus, and as flash with or without error correction on the die.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -14,10 +14,10 @@ use crate::random::Random;
 
 /// Command and address cycles of an operation: two commands, five bytes of address.
 pub(super) const CYCLES: u64 = 7;
-/// Those of another column in the page just fetched: two commands, two bytes of address.
+/// Cycles of another column in the page just fetched: two commands, two bytes of address.
 const CHANGE_CYCLES: u64 = 4;
 
-/// A page that was fetched from its cells.
+/// A page fetched from its cells.
 struct Fetched {
     place: usize,
     page: u32,
@@ -27,8 +27,8 @@ struct Fetched {
 }
 
 impl NandChip {
-    /// Fetches a page from its cells: counts the read, takes its time, and says what the page has
-    /// been through. `parts` are the columns and lengths of what will be put out of it.
+    /// Fetches a page from its cells: counts the read, takes its time, and returns the history of
+    /// the page. `parts` are the columns and lengths to be output.
     fn fetch(&self, number: u64, parts: &[(usize, usize)]) -> Result<Fetched, Error> {
         let (place, page) = self.place(number)?;
         let stride = self.shape().stride;
@@ -47,7 +47,7 @@ impl NandChip {
         Ok(Fetched { place, page, count, history })
     }
 
-    /// Fetches a page and puts out parts of it with their errors.
+    /// Fetches a page and outputs parts of it with their errors.
     fn sense_parts(&self, number: u64, parts: &mut [(usize, &mut [u8]); 2]) -> Result<(), Error> {
         let lens = [(parts[0].0, parts[0].1.len()), (parts[1].0, parts[1].1.len())];
         let fetched = self.fetch(number, &lens)?;
@@ -63,7 +63,7 @@ impl NandChip {
         Ok(())
     }
 
-    /// One part of a page that was fetched.
+    /// Outputs one part of a fetched page.
     fn put_out(&self, fetched: &Fetched, column: usize, buffer: &mut [u8]) {
         self.put_out_cells(fetched, column, buffer);
         let end = column + buffer.len();
@@ -74,7 +74,7 @@ impl NandChip {
         });
     }
 
-    /// The cells as they are, but for those that read as anything.
+    /// Outputs the cells as they are, except those that read as anything.
     fn put_out_cells(&self, fetched: &Fetched, column: usize, buffer: &mut [u8]) {
         let Fetched { place, page, count, history } = *fetched;
         let end = column + buffer.len();
@@ -96,8 +96,8 @@ impl NandChip {
         }
     }
 
-    /// Tells `flip` the cells of a page that was fetched that age lets read wrong; one may be told
-    /// twice, and is right again then.
+    /// Calls `flip` with the cells of a fetched page that read wrong because of age; a cell passed
+    /// twice is right again.
     fn wrong_cells(&self, fetched: &Fetched, flip: impl FnMut(usize)) {
         if !self.config.wears {
             return;
@@ -131,8 +131,8 @@ impl NandChip {
         }
     }
 
-    /// Corrects `buffer`, part of the steps at `span` of a page that is not torn, in which nothing
-    /// can be wrong but cells that have aged.
+    /// Corrects `buffer`, part of the steps at `span` of a page that is not torn, in which only
+    /// aged cells can be wrong.
     fn correct_aged(
         &self,
         (number, fetched): (u64, &Fetched),
@@ -169,7 +169,7 @@ impl NandChip {
         failed.map(|()| corrected)
     }
 
-    /// Corrects the steps from column `first` on of a torn page, that are `intended` to be so, and
+    /// Corrects the steps from column `first` on of a torn page whose content was `intended`, and
     /// of which `buffer` is wanted.
     fn correct_torn(
         &self,
@@ -205,7 +205,7 @@ impl NandChip {
         failed.map(|()| corrected)
     }
 
-    /// The page whose first `len` out-of-band bytes are meant.
+    /// The page whose first `len` out-of-band bytes are addressed.
     fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, Error> {
         self.geometry.check(offset, 1)?;
         let page_size = u64::from(self.profile.page_size);
@@ -292,7 +292,7 @@ impl Flash for NandChip {
         Ok(Corrected::NONE)
     }
 
-    /// By the marker of the first page.
+    /// Determined by the marker of the first page.
     fn is_bad(&self, block: u32) -> Result<bool, Error> {
         self.geometry.check_block(block)?;
         let page = u64::from(block) * u64::from(self.profile.pages_per_block);
@@ -355,8 +355,8 @@ impl FlashMut for NandChip {
 }
 
 impl NandChip {
-    /// The chip's memory of `block` is its own: no other world shares it. For tests of how worlds
-    /// are forked.
+    /// Whether the chip's memory for `block` is not shared with another world. For tests of how
+    /// worlds are forked.
     pub fn is_alone(&self, block: u32) -> bool {
         self.blocks.get(block as usize).is_some_and(|block| Arc::strong_count(block) == 1)
     }

@@ -12,7 +12,7 @@ use flysch_api::flash::Error;
 use super::block::{Block, Shape};
 use super::{Config, NandChip, Profile};
 
-/// Why a chip could not be kept in a file.
+/// Why a chip could not be stored in a file.
 #[derive(Debug)]
 pub struct FileError {
     path: PathBuf,
@@ -54,12 +54,12 @@ impl std::error::Error for FileError {
 #[derive(Debug)]
 pub(super) struct Backing {
     file: File,
-    /// Bytes of a page in it.
+    /// Size of a page in the file.
     page_len: usize,
 }
 
 impl Backing {
-    /// Writes page `page` of block `place` through.
+    /// Writes page `page` of block `place` through to the file.
     pub(super) fn keep(
         &self,
         block: &Block,
@@ -85,12 +85,12 @@ impl Backing {
 }
 
 impl NandChip {
-    /// A chip whose cells are kept in the file at `path`: pages one behind the other, with their
-    /// out-of-band bytes or without. An absent file is made, for a new chip. How worn blocks are is
-    /// not in it; without out-of-band bytes, neither are bad blocks.
+    /// A chip whose cells are stored in the file at `path`: pages one after the other, with or
+    /// without their out-of-band bytes. A missing file is created for a new chip. The wear of
+    /// blocks is not stored in it; without out-of-band bytes, neither are bad blocks.
     ///
     /// # Errors
-    /// When the file cannot be used, has another size, or is in use.
+    /// If the file cannot be used, has another size, or is in use.
     pub fn in_file(
         path: &Path,
         with_oob: bool,

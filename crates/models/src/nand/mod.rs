@@ -1,17 +1,16 @@
 //! NAND flash chips.
 //!
 //! [`NandChip`] behaves as the cells do: programming only clears bits, erasing takes a whole block,
-//! pages have their order and their number of programs, cells wear out, forget and disturb each
-//! other, and an operation without power leaves what [`Tear`] says.
-//! Use against the rules is done as a chip would do it and noted as a
-//! [`Violation`].
+//! pages have an order and a limited number of programs, cells wear out, lose charge and disturb
+//! each other, and an interrupted operation leaves what [`Tear`] describes. Use against the rules
+//! has the effect it has on a real chip, and is recorded as a [`Violation`].
 //!
-//! It is an [`api::flash::Pages`](flysch_api::flash::Pages) without error correction, and an
+//! It implements [`api::flash::Pages`](flysch_api::flash::Pages) without error correction, and
 //! [`api::flash::Flash`](flysch_api::flash::Flash): with the error correction on the die if
-//! [`Config::corrects`] says so, else with none.
+//! [`Config::corrects`] is set, otherwise without any.
 //!
-//! Time is the device's own: every call adds what it takes to [`NandChip::busy_ns`]. Whoever has a
-//! clock reads it there; [`NandChip::wait`] lets time pass, for cells that forget.
+//! The chip keeps its own time: every call adds its duration to [`NandChip::busy_ns`], where the
+//! owner of a clock can read it; [`NandChip::wait`] lets time pass, for cells that lose charge.
 
 mod block;
 mod bus;
@@ -36,21 +35,21 @@ use self::physics::History;
 use crate::flash::{Act, Aftermath, Operation, Power, Tear, Tearing, Violation, Violations};
 use crate::random::Random;
 
-/// How a chip is to be.
+/// The configuration of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Decides bad blocks, bit errors, lifetimes and what cuts leave.
+    /// Decides bad blocks, bit errors, lifetimes and the results of cuts.
     pub seed: u64,
-    /// Blocks that are bad from the start; never block 0, which makers guarantee.
+    /// Number of blocks that are bad from the start; never block 0, which manufacturers guarantee.
     pub factory_bad: u32,
-    /// Whether cells wear out, forget and disturb each other.
+    /// Whether cells wear out, lose charge and disturb each other.
     pub wears: bool,
-    /// Whether the die corrects errors itself, as strong as its profile asks for.
+    /// Whether the die corrects errors itself, as strongly as its profile demands.
     pub corrects: bool,
-    /// Reads of a block since its erase that do as much harm to it as all its erases, on a chip
-    /// that wears; 0: as many as its cells stand. A small number makes reads disturb soon.
+    /// Number of reads of a block since its erase that harm it as much as all its erases, on a chip
+    /// that wears; 0: as many as its cells can stand. A small number makes reads disturb soon.
     pub disturbing_reads: u32,
-    /// What the cells of an operation that was cut do afterwards.
+    /// How the cells of an interrupted operation behave afterwards.
     pub aftermath: Aftermath,
 }
 
@@ -68,7 +67,7 @@ impl Default for Config {
     }
 }
 
-/// What was done to a chip.
+/// Operations on a chip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages read, whole or in part.
@@ -100,8 +99,8 @@ pub struct NandChip {
 }
 
 impl Clone for NandChip {
-    /// A second world, in the time of one reference count per block. It is in memory only, even if
-    /// this one is kept in a file.
+    /// A second world, at the cost of one reference count per block. It is only in memory, even if
+    /// this one is stored in a file.
     fn clone(&self) -> Self {
         let load = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         let reads = self.reads.iter().map(|n| AtomicU32::new(n.load(Ordering::Relaxed)));
@@ -124,8 +123,8 @@ impl Clone for NandChip {
     }
 }
 
-/// Counts. A chip has one bus, so nobody else does meanwhile; who did it all the same would lose a
-/// count, no more.
+/// Adds to a counter. A chip has one bus, so there is no concurrent access; if there were, only a
+/// count would be lost.
 fn add(count: &AtomicU64, more: u64) -> u64 {
     let before = count.load(Ordering::Relaxed);
     count.store(before.wrapping_add(more), Ordering::Relaxed);
@@ -177,54 +176,55 @@ impl NandChip {
         }
     }
 
-    /// What it is.
+    /// Its profile.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// How it is.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Its supply, with the number of operations so far.
+    /// Its power supply, with the number of operations so far.
     pub fn power(&self) -> &Power {
         &self.power
     }
 
-    /// Its supply, to plan cuts and failures and to switch it on again.
+    /// Its power supply, to plan cuts and failures and to switch it on again.
     pub fn power_mut(&mut self) -> &mut Power {
         &mut self.power
     }
 
-    /// Another seed from now on: power cuts leave something else, and unstable cells, those that
-    /// are weak and the lives of blocks are others.
+    /// Sets another seed from now on: the results of power cuts, the unstable and weak cells and
+    /// the lifetimes of blocks change.
     pub fn reseed(&mut self, seed: u64) {
         self.config.seed = seed;
         self.random = Random::new(seed);
     }
 
-    /// Time its operations have taken, nanoseconds.
+    /// Total time of its operations, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)
     }
 
-    /// Lets time pass in which nothing is done.
+    /// Lets time pass without operations.
     pub fn wait(&mut self, ns: u64) {
         self.waited_ns = self.waited_ns.saturating_add(ns);
     }
 
-    /// What was done to it.
+    /// Operations so far.
     pub fn counts(&self) -> Counts {
         Counts { reads: self.page_reads.load(Ordering::Relaxed), ..self.counts }
     }
 
-    /// Erases of block `block` so far; 0 for one that is not there.
+    /// Number of erases of block `block` so far; 0 if it does not exist.
     pub fn erase_count(&self, block: u32) -> u32 {
         self.blocks.get(block as usize).map_or(0, |block| block.erases)
     }
 
-    /// Whether an operation was cut or failed in block `block` since it was last erased whole.
+    /// Whether an operation was interrupted or failed in block `block` since its last complete
+    /// erase.
     pub fn is_torn(&self, block: u32) -> bool {
         self.blocks.get(block as usize).is_some_and(|block| block.is_torn())
     }
@@ -237,12 +237,12 @@ impl NandChip {
         }
     }
 
-    /// The first rules that were broken.
+    /// The first violations of its rules.
     pub fn violations(&self) -> &[Violation] {
         self.violations.as_slice()
     }
 
-    /// Everything in its cells, without bit errors: an image with or without out-of-band bytes.
+    /// The content of its cells, without bit errors: an image with or without out-of-band bytes.
     pub fn image(&self, with_oob: bool) -> Vec<u8> {
         let shape = self.shape();
         let len = if with_oob { shape.stride } else { self.profile.page_size as usize };
@@ -259,11 +259,11 @@ impl NandChip {
         bytes
     }
 
-    /// Puts an image into its cells, as a programmer in the factory would; what is 0xFF in it stays
-    /// erased, and blocks that are bad stay bad.
+    /// Loads an image into its cells, as a programmer in the factory would; bytes of 0xFF stay
+    /// erased, and bad blocks stay bad.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when it is longer than the chip.
+    /// [`Error::OutOfRange`] if it is longer than the chip.
     pub fn load(&mut self, image: &[u8], with_oob: bool) -> Result<(), Error> {
         let shape = self.shape();
         let len = if with_oob { shape.stride } else { self.profile.page_size as usize };
@@ -303,7 +303,7 @@ impl NandChip {
         add(&self.busy_ns, ns);
     }
 
-    /// Block and page in it of page number `page`.
+    /// The block of page number `page`, and the page within it.
     fn place(&self, page: u64) -> Result<(usize, u32), Error> {
         let per_block = u64::from(self.profile.pages_per_block);
         let block = usize::try_from(page / per_block).map_err(|_| Error::OutOfRange)?;
@@ -313,7 +313,7 @@ impl NandChip {
         Ok((block, (page % per_block) as u32))
     }
 
-    /// One number for one life of a page: which of its cells are weak.
+    /// A number for one life of a page, which decides which of its cells are weak.
     fn life(&self, block: usize, page: u32, erases: u32) -> u64 {
         let place = (block as u64) << 32 | u64::from(page);
         self.config.seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (u64::from(erases) << 24)
@@ -329,7 +329,7 @@ impl NandChip {
         History { erases: block.erases, reads, age_ns }
     }
 
-    /// Notes what programming `bytes` at `column` of a page does against the rules.
+    /// Records in what way programming `bytes` at `column` of a page violates the rules.
     fn judge(&mut self, number: u64, column: usize, bytes: &[u8]) {
         let Ok((block, page)) = self.place(number) else { return };
         let cells = &self.blocks[block];
@@ -347,7 +347,7 @@ impl NandChip {
             self.violations.add(Violation::TooManyPrograms { page: number });
         }
         let old = cells.page(page).map(|cells| &cells[column..column + bytes.len()]);
-        // Without an end in between, which a compiler makes few comparisons of.
+        // Without an early exit, so that the compiler makes few comparisons of it.
         let rises = |old: &[u8]| {
             let pairs = old.iter().zip(bytes);
             pairs.fold(0, |all, (old, new)| all | if *new == 0xFF { 0 } else { new & !old }) != 0
@@ -358,7 +358,7 @@ impl NandChip {
         }
     }
 
-    /// Erases that a block still stands; none when it is worn out.
+    /// Number of erases that a block can still stand; 0 if it is worn out.
     fn life_left(&self, number: usize) -> u32 {
         if !self.config.wears {
             return u32::MAX;
@@ -367,13 +367,13 @@ impl NandChip {
         physics::lifetime(&self.profile, seed).saturating_sub(self.blocks[number].erases)
     }
 
-    /// Whether a program fails: now and then in the last hundredth of a block's life.
+    /// Whether a program fails: occasionally in the last hundredth of a block's life.
     fn program_fails(&mut self, number: usize) -> bool {
         self.life_left(number) <= self.profile.endurance / 100
             && self.random.chance(physics::PROGRAM_FAILURES)
     }
 
-    /// What is left when `operation`, the last one begun, is torn or fails.
+    /// The result if `operation`, the last one begun, is torn or fails.
     fn cut(&self, place: usize, operation: Operation, act: Act) -> Tearing {
         let how = match (operation, act) {
             (Operation::Torn(how), _) => how,

@@ -1,32 +1,32 @@
-//! Bit errors and wear: orders of magnitude, made from what the maker guarantees.
+//! Bit errors and wear: orders of magnitude, derived from the manufacturer's guarantees.
 //!
-//! The maker promises that the error correction asked for copes until a block has been erased as
-//! often as it may be. So at that age the mean number of wrong bits in a step is put at an eighth
-//! of what the step can correct, and it grows from nearly nothing with the square of the erases,
-//! with reads of the block since its erase, and with time. Which bits are wrong is a fixed order
-//! for each life of a page: more errors are the same ones and others.
+//! The manufacturer guarantees that the required error correction suffices until a block has been
+//! erased as often as permitted. So at that age the mean number of wrong bits in a step is set to
+//! an eighth of what can be corrected in a step; it grows from nearly nothing with the square of
+//! the erases, with reads of the block since its erase, and with time. Which bits go wrong is a
+//! fixed order for each life of a page: with more errors, the earlier ones stay.
 
 use crate::nand::Profile;
 use crate::random::Random;
 
-/// Reads of a block since its erase that do as much harm as all its erases.
+/// Number of reads of a block since its erase that do as much harm as all its erases.
 const DISTURBING_READS_SLC: f64 = 1_000_000.0;
 const DISTURBING_READS_MLC: f64 = 100_000.0;
-/// Time that does as much harm to a worn block: a year, nanoseconds. A new one keeps ten.
+/// Time that does as much harm to a worn block: a year, in nanoseconds. A new one lasts ten.
 const RETENTION_NS: f64 = 365.0 * 86_400.0 * 1e9;
-/// Share of the harm that a new block suffers from time.
+/// Share of that harm that time does to a new block.
 const RETENTION_OF_NEW: f64 = 0.1;
-/// Wrong bits of a new block in those of a worn one.
+/// Wrong bits of a new block, relative to those of a worn one.
 const ERRORS_OF_NEW: f64 = 1e-4;
-/// Part of a step's correction that is used at the end of a block's life.
+/// Share of a step's correction capacity that is used at the end of a block's life.
 const USED_AT_END: f64 = 0.125;
-/// Erases beyond the guaranteed ones that the best block stands, in guaranteed ones.
+/// Erases beyond the guaranteed number that the best block stands, relative to that number.
 const LIFE_SPREAD: f64 = 1.0;
 
 /// Chance that a program of a block at the end of its life fails.
 pub(super) const PROGRAM_FAILURES: f64 = 0.001;
 
-/// What a page has been through.
+/// The history of a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct History {
     pub erases: u32,
@@ -35,8 +35,8 @@ pub(super) struct History {
     pub age_ns: u64,
 }
 
-/// Mean number of wrong bits in `bits` cells of such a page.
-/// `disturbing` reads do as much harm as all erases; 0: as many as the cells stand.
+/// Mean number of wrong bits in `bits` cells of such a page. `disturbing` reads do as much harm as
+/// all erases; 0: as many as the cells can stand.
 pub(super) fn mean_errors(
     profile: &Profile,
     disturbing: u32,
@@ -58,7 +58,7 @@ pub(super) fn mean_errors(
     at_end * bits as f64 * (ERRORS_OF_NEW + wear * wear + reads + age)
 }
 
-/// Tells `flip` the cells, 0 to `bits - 1`, that read wrong in one life of a page.
+/// Calls `flip` with the cells, 0 to `bits - 1`, that read wrong in one life of a page.
 pub(super) fn wrong_cells(seed: u64, mean: f64, bits: usize, mut flip: impl FnMut(usize)) {
     let mut random = Random::new(seed);
     let luck = (random.bits() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -68,7 +68,7 @@ pub(super) fn wrong_cells(seed: u64, mean: f64, bits: usize, mut flip: impl FnMu
     }
 }
 
-/// Erases that a block stands before an erase fails: from the guaranteed number to twice that.
+/// Number of erases before an erase of the block fails: from the guaranteed number to twice that.
 pub(super) fn lifetime(profile: &Profile, seed: u64) -> u32 {
     let luck = (Random::new(seed).bits() >> 11) as f64 / (1_u64 << 53) as f64;
     let erases = f64::from(profile.endurance) * (1.0 + LIFE_SPREAD * luck);

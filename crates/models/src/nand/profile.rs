@@ -1,13 +1,13 @@
-//! NAND chips one can buy: what they answer to READ ID, their shape, their times, their limits.
+//! Commercial NAND chips: their answers to READ ID, their shape, their times, their limits.
 //!
-//! Times are typical ones of the data sheets, rounded; endurance is what the maker guarantees with
-//! the error correction named beside it.
+//! Times are typical values of the data sheets, rounded; endurance is what the manufacturer
+//! guarantees with the error correction given next to it.
 
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Geometry, Kind};
 
-/// Which pages share their cells.
+/// Which pages share cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
     /// None: one bit per cell.
@@ -19,38 +19,38 @@ pub enum Pairing {
 
 impl Pairing {
     /// The lower page that shares cells with `page`, if `page` is an upper one; both are counted
-    /// in a block of `pages` pages.
+    /// within a block of `pages` pages.
     pub fn lower_of(self, page: u32, pages: u32) -> Option<u32> {
         let is_last = page + 1 == pages;
         if self == Self::None || page == 0 || (page % 2 == 1 && !is_last) {
             return None;
         }
-        // The last page is a pair with the one two below it.
+        // The last page is paired with the one two below it.
         let pair = (page + 1).checked_sub(if is_last { 2 } else { 3 })? / 2;
         Some(if pair == 0 { 0 } else { pair * 2 - 1 })
     }
 
-    /// The pages of a block of `pages` pages that are lower pages: those of single-level mode.
+    /// The lower pages of a block of `pages` pages: those of single-level mode.
     pub fn lower_pages(self, pages: u32) -> impl Iterator<Item = u32> {
         (0..pages).filter(move |&page| self.lower_of(page, pages).is_none())
     }
 }
 
-/// Error correction that the maker asks for.
+/// Error correction required by the manufacturer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EccNeed {
-    /// Bytes of data in one step.
+    /// Bytes of data per step.
     pub step: u32,
-    /// Bits to correct in one step.
+    /// Bits to correct per step.
     pub strength: u32,
 }
 
-/// How long things take, nanoseconds.
+/// Durations, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Cells to page register (tR).
     pub read_ns: u64,
-    /// Page register to cells (tPROG); lower pages where pages are paired.
+    /// Page register to cells (tPROG); for lower pages if pages are paired.
     pub program_ns: u64,
     /// The same for upper pages.
     pub program_upper_ns: u64,
@@ -63,9 +63,9 @@ pub struct Timing {
 /// A chip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Maker and number.
+    /// Manufacturer and part number.
     pub name: &'static str,
-    /// What it answers to READ ID, as nandsim takes it (`id_bytes=`).
+    /// Its answer to READ ID, in the form that nandsim takes it (`id_bytes=`).
     pub id: &'static [u8],
     /// Bytes of data in a page.
     pub page_size: u32,
@@ -77,15 +77,16 @@ pub struct Profile {
     pub blocks: u32,
     /// How often a page may be programmed between two erases (NOP).
     pub programs_per_page: u8,
-    /// Whether pages of a block must be programmed upwards.
+    /// Whether the pages of a block must be programmed upwards.
     pub is_sequential: bool,
     /// Which pages share cells.
     pub pairing: Pairing,
-    /// Error correction asked for.
+    /// The required error correction.
     pub ecc: EccNeed,
-    /// Programs and erases that a block stands.
+    /// Number of program and erase cycles that a block stands.
     pub endurance: u32,
-    /// Most blocks that are bad when the chip is new or become so within its endurance.
+    /// Maximum number of blocks that are bad when the chip is new or become bad within its
+    /// endurance.
     pub bad_blocks_max: u32,
     /// Times.
     pub timing: Timing,
@@ -99,7 +100,7 @@ const SLC_2K: Timing = Timing {
     cycle_ns: 25,
 };
 
-/// The chips that are known by name.
+/// The chips known by name.
 pub const PROFILES: [Profile; 7] = [
     Profile {
         name: "K9F5608U0D",
@@ -215,12 +216,12 @@ pub const PROFILES: [Profile; 7] = [
 ];
 
 impl Profile {
-    /// The chip of that name, in any case.
+    /// The chip with that name, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
         PROFILES.into_iter().find(|profile| profile.name.eq_ignore_ascii_case(name))
     }
 
-    /// The chip that answers `id` to READ ID; further bytes of it are not looked at.
+    /// The chip that answers `id` to READ ID; further bytes of `id` are ignored.
     pub fn identified(id: &[u8]) -> Option<Self> {
         let fits = |profile: &Profile| id.starts_with(profile.id);
         PROFILES.into_iter().filter(fits).max_by_key(|profile| profile.id.len())
@@ -233,15 +234,15 @@ impl Profile {
         self
     }
 
-    /// The same chip with fewer or more pages in a block: small worlds.
+    /// The same chip with fewer or more pages in a block, for small worlds.
     #[must_use]
     pub fn with_pages_per_block(mut self, pages: u32) -> Self {
         self.pages_per_block = pages;
         self
     }
 
-    /// The same chip used with one bit per cell: lower pages only, which are half of all, never
-    /// torn by others, and ten times as durable.
+    /// The same chip used with one bit per cell: only the lower pages, half of all, which are never
+    /// torn by others and ten times as durable.
     #[must_use]
     pub fn single_level(mut self) -> Self {
         self.pages_per_block = self.pairing.lower_pages(self.pages_per_block).count() as u32;
@@ -260,7 +261,7 @@ impl Profile {
             2.. if is_single => 2,
             _ => 1,
         };
-        // Sub-pages hold whole steps of error correction.
+        // Sub-pages hold whole error correction steps.
         let sub_page = (self.page_size / parts).max(self.ecc.step).min(self.page_size);
         Geometry {
             kind: if is_single { Kind::Nand } else { Kind::MlcNand },
@@ -271,7 +272,7 @@ impl Profile {
             write_size: self.page_size,
             sub_page_size: sub_page,
             oob_size: self.oob_size,
-            // Nothing is put there beside a page's data where a page is programmed once.
+            // If a page may be programmed only once, nothing can be added next to its data.
             oob_available: match self.programs_per_page {
                 1 => 0,
                 _ => self.free_oob().iter().map(|range| range.end - range.start).sum(),
@@ -286,7 +287,7 @@ impl Profile {
         if self.page_size <= 512 { 5 } else { 0 }
     }
 
-    /// Out-of-band bytes beside the marker that are left to file systems when nothing needs codes
+    /// Out-of-band bytes other than the marker that are left to file systems if no codes are stored
     /// there.
     pub(crate) fn free_oob(&self) -> Vec<core::ops::Range<u32>> {
         match self.page_size {

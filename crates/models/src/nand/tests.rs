@@ -215,7 +215,7 @@ fn an_operation_fails_on_wish() {
     chip.erase(0).unwrap();
 }
 
-/// Programs two pages of random bytes, the second cut in the way `how`.
+/// Programs two pages of random bytes, the second one torn as `how` says.
 fn cut_program(how: Tear, corrects: bool) -> (NandChip, Vec<u8>) {
     let mut chip = chip(Config { wears: false, corrects, ..Config::default() });
     let data = pattern(8, 4096);
@@ -234,7 +234,7 @@ fn a_cut_program_leaves_a_torn_page_that_reads_differently() {
         let (first, second) = (read(&chip, 2048, 2048), read(&chip, 2048, 2048));
         assert_ne!(first, second, "{how}: unstable");
         assert!(first != data && first != [0xFF; 2048]);
-        // No cell is 0 that was to stay 1.
+        // No cell that was to stay 1 is 0.
         assert!(first.iter().zip(&data).all(|(cell, data)| cell & data == *data), "{how}");
     }
     assert_eq!(read(&cut_program(Tear::Before, false).0, 2048, 2048), [0xFF; 2048]);

@@ -1,9 +1,9 @@
 //! NOR flash chips.
 //!
 //! Bytes are programmed one by one, up to a write buffer at once, and again to clear more bits; a
-//! block is erased whole, after the chip has programmed all of it to zero, from the end on. A
-//! program without power ends at some byte of the buffer, which may be anything; an erase without
-//! power leaves zeros, a mixture, or what looks erased.
+//! block is erased whole, after the chip has programmed all of it to zero, from the end backwards.
+//! An interrupted program ends at some byte of the buffer, which may have any value; an interrupted
+//! erase leaves zeros, a mixture, or a block that looks erased.
 
 mod profile;
 
@@ -25,11 +25,11 @@ use crate::random::Random;
 /// An erase block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Empty while nothing is programmed.
+    /// Empty if nothing is programmed.
     cells: Vec<u8>,
-    /// A 1 for every cell that reads differently each time; empty when there is none.
+    /// A 1 for every cell that reads differently each time; empty if there is none.
     unstable: Vec<u8>,
-    /// Reads of the chip from which on they do.
+    /// Number of reads of the chip from which on they do.
     shows_from: u32,
     erases: u32,
 }
@@ -49,7 +49,7 @@ impl Block {
         self.cells[range].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
     }
 
-    /// Bytes up to some place are done, the one there is half done.
+    /// The bytes up to some place are done, the one there is half done.
     fn program_torn(&mut self, at: usize, bytes: &[u8], cut: &mut Tearing) {
         let len = bytes.len() as u64;
         if cut.looks_done() {
@@ -72,7 +72,7 @@ impl Block {
         self.take(place..place + 1, &tear(&mut cut.random, &old, &new, Tear::Half));
     }
 
-    /// Cells are torn now.
+    /// Records that cells are torn.
     fn take(&mut self, range: Range<usize>, torn: &Torn) {
         self.cells[range.clone()].copy_from_slice(&torn.cells);
         self.make_unstable();
@@ -86,7 +86,7 @@ impl Block {
         }
     }
 
-    /// What it is once all bits are set.
+    /// The block after all bits have been set.
     #[must_use]
     fn erased(&self) -> Self {
         Self { erases: self.erases.saturating_add(1), ..Self::default() }
@@ -126,7 +126,7 @@ pub struct NorChip {
 }
 
 impl Clone for NorChip {
-    /// A second world, in the time of one reference count per block.
+    /// A second world, at the cost of one reference count per block.
     fn clone(&self) -> Self {
         let load = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         Self {
@@ -144,7 +144,8 @@ impl Clone for NorChip {
 }
 
 impl NorChip {
-    /// A chip as it leaves the factory; `seed` decides what cuts leave and how long blocks live.
+    /// A chip as it leaves the factory; `seed` decides the results of cuts and the lifetimes of
+    /// blocks.
     pub fn new(profile: Profile, seed: u64) -> Self {
         Self {
             geometry: profile.geometry(),
@@ -159,50 +160,51 @@ impl NorChip {
         }
     }
 
-    /// What torn cells do once the power is back.
+    /// How torn cells behave once power is back.
     pub fn aftermath(&self) -> Aftermath {
         self.aftermath
     }
 
-    /// The same chip whose torn cells behave so.
+    /// The same chip with this behaviour of torn cells.
     #[must_use]
     pub fn with_aftermath(mut self, aftermath: Aftermath) -> Self {
         self.aftermath = aftermath;
         self
     }
 
-    /// What it is.
+    /// Its profile.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Its supply, with the number of operations so far.
+    /// Its power supply, with the number of operations so far.
     pub fn power(&self) -> &Power {
         &self.power
     }
 
-    /// Its supply, to plan cuts and failures and to switch it on again.
+    /// Its power supply, to plan cuts and failures and to switch it on again.
     pub fn power_mut(&mut self) -> &mut Power {
         &mut self.power
     }
 
-    /// Another seed from now on: power cuts leave something else, and unstable cells and the lives
-    /// of blocks are others.
+    /// Sets another seed from now on: the results of power cuts, the unstable cells and the
+    /// lifetimes of blocks change.
     pub fn reseed(&mut self, seed: u64) {
         self.seed = seed;
     }
 
-    /// Time its operations have taken, nanoseconds.
+    /// Total time of its operations, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)
     }
 
-    /// Erases of block `block` so far; 0 for one that is not there.
+    /// Number of erases of block `block` so far; 0 if it does not exist.
     pub fn erase_count(&self, block: u32) -> u32 {
         self.blocks.get(block as usize).map_or(0, |block| block.erases)
     }
 
-    /// Whether an operation was cut or failed in block `block` since it was last erased whole.
+    /// Whether an operation was interrupted or failed in block `block` since its last complete
+    /// erase.
     pub fn is_torn(&self, block: u32) -> bool {
         self.blocks.get(block as usize).is_some_and(|block| !block.unstable.is_empty())
     }
@@ -215,12 +217,12 @@ impl NorChip {
         }
     }
 
-    /// The first rules that were broken: cells that were to become 1 without an erase.
+    /// The first violations of its rules: cells that should have become 1 without an erase.
     pub fn violations(&self) -> &[Violation] {
         self.violations.as_slice()
     }
 
-    /// Everything in its cells.
+    /// The content of its cells.
     pub fn image(&self) -> Vec<u8> {
         let len = self.profile.block_size as usize;
         let mut bytes = Vec::with_capacity(self.blocks.len() * len);
@@ -233,10 +235,10 @@ impl NorChip {
         bytes
     }
 
-    /// Puts an image into its cells, as a programmer in the factory would.
+    /// Loads an image into its cells, as a programmer in the factory would.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when it is longer than the chip.
+    /// [`Error::OutOfRange`] if it is longer than the chip.
     pub fn load(&mut self, image: &[u8]) -> Result<(), Error> {
         self.geometry.check(0, image.len())?;
         let len = self.profile.block_size as usize;
@@ -252,20 +254,20 @@ impl NorChip {
         self.busy_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Block of byte `offset`, and where in it.
+    /// The block of byte `offset`, and the offset within it.
     fn place(&self, offset: u64) -> (usize, usize) {
         let len = u64::from(self.profile.block_size);
         ((offset / len) as usize, (offset % len) as usize)
     }
 
-    /// From the guaranteed number of erases to twice that.
+    /// The limit is between the guaranteed number of erases and twice that.
     fn is_worn(&self, place: usize) -> bool {
         let endurance = u64::from(self.profile.endurance);
         let life = endurance + Random::new(self.seed ^ place as u64).below(endurance + 1);
         u64::from(self.blocks[place].erases) >= life
     }
 
-    /// What is left when `operation`, the last one begun, is torn or fails.
+    /// The result if `operation`, the last one begun, is torn or fails.
     fn cut(&self, operation: Operation, act: Act) -> Tearing {
         let (how, aftermath) = match operation {
             Operation::Torn(how) => (how, self.aftermath),

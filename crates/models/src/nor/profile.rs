@@ -1,8 +1,8 @@
-//! NOR chips one can buy. Times are typical ones of the data sheets, rounded.
+//! Commercial NOR chips. Times are typical values of the data sheets, rounded.
 
 use flysch_api::flash::Geometry;
 
-/// How long things take, nanoseconds.
+/// Durations, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// From address to first byte, command included.
@@ -18,23 +18,24 @@ pub struct Timing {
 /// A chip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Number.
+    /// Part number.
     pub name: &'static str,
-    /// Maker and device: what a serial chip answers to 9Fh, a parallel one in auto-select.
+    /// Manufacturer and device: the answer of a serial chip to 9Fh, of a parallel one in
+    /// auto-select.
     pub id: &'static [u8],
-    /// Bytes of an erase block.
+    /// Size of an erase block.
     pub block_size: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Bytes that are programmed in one operation: write buffer or page.
+    /// Number of bytes programmed in one operation: write buffer or page.
     pub buffer_size: u32,
-    /// Erases a block stands.
+    /// Number of erases that a block stands.
     pub endurance: u32,
     /// Times.
     pub timing: Timing,
 }
 
-/// The chips that are known by name.
+/// The chips known by name.
 pub const PROFILES: [Profile; 4] = [
     Profile {
         name: "S29GL128P",
@@ -75,7 +76,7 @@ pub const PROFILES: [Profile; 4] = [
 ];
 
 impl Profile {
-    /// The chip of that name, in any case.
+    /// The chip with that name, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
         PROFILES.into_iter().find(|profile| profile.name.eq_ignore_ascii_case(name))
     }
@@ -87,7 +88,7 @@ impl Profile {
         self
     }
 
-    /// The same chip with smaller or larger blocks: small worlds.
+    /// The same chip with smaller or larger blocks, for small worlds.
     #[must_use]
     pub fn with_block_size(mut self, bytes: u32) -> Self {
         self.block_size = bytes;

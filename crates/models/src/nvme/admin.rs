@@ -1,17 +1,15 @@
 //! Admin commands.
 
-use flysch_wire::nvme::command::{CreateCqFlags, CreateSqFlags};
-use flysch_wire::nvme::identify::{IdentifyNamespace, LENGTH};
-use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
+use flysch_wire::nvme::feature::event;
+use flysch_wire::nvme::{AdminOpcode, LogId, Sqe, Status};
 
 use super::Nvme;
-use super::config::{NAMESPACES_MAX, NamespaceConfig};
+use super::clock::{Clock, Event};
+use super::device::Device;
+use super::firmware::ACTIVATION_NS;
 use super::flow::refusal;
-use super::identify::CONTROLLER;
-use super::namespace::{FORMATS, Namespace};
-use super::queue::{Completion, Shadow, Submission};
-use super::transfer::{Parts, gather};
-use crate::store::LENGTH_MAX;
+use super::task::Task;
+use super::transfer::Request;
 
 /// Every admin command there is.
 pub(super) const ADMIN_COMMANDS: [AdminOpcode; 17] = [
@@ -34,8 +32,55 @@ pub(super) const ADMIN_COMMANDS: [AdminOpcode; 17] = [
     AdminOpcode::Sanitize,
 ];
 
-/// Dwords of a controller list.
-const CONTROLLERS: usize = LENGTH / 2;
+/// What follows from an admin command that the device has carried out.
+enum Follows {
+    Nothing,
+    /// Events that this log page tells of are told again.
+    LogRead(LogId),
+    /// The namespace of this id has changed.
+    Changed(u32),
+    /// New firmware starts.
+    Activation,
+}
+
+impl Device {
+    /// Carries out an admin command that concerns the device alone: what it gives, and what
+    /// follows.
+    fn administer(
+        &mut self,
+        request: &Request<'_>,
+        clock: &mut Clock,
+    ) -> Result<(u32, Follows), Status> {
+        let (command, now) = (request.command, clock.nanos());
+        let (mut given, mut follows) = (0, Follows::Nothing);
+        match AdminOpcode::from_bits(command.opcode) {
+            AdminOpcode::Identify => self.identify(request)?,
+            AdminOpcode::GetFeatures => given = self.get_features(request, now)?,
+            AdminOpcode::GetLogPage => {
+                if let Some(log) = self.get_log_page(request, now)? {
+                    follows = Follows::LogRead(log);
+                }
+            }
+            AdminOpcode::NamespaceManagement if command.cdw10[0] & 0xF == 0 => {
+                given = self.spaces.create(request)?;
+            }
+            AdminOpcode::NamespaceManagement => return Err(Status::InvalidField),
+            AdminOpcode::NamespaceAttachment => {
+                self.spaces.attach(request)?;
+                follows = Follows::Changed(command.nsid);
+            }
+            AdminOpcode::FirmwareDownload => self.firmware.download(request)?,
+            AdminOpcode::FirmwareCommit => {
+                if self.firmware.commit(command)? {
+                    follows = Follows::Activation;
+                }
+            }
+            AdminOpcode::Sanitize => self.upkeep.begin_sanitize(clock, &self.spaces, command)?,
+            _ => return Err(Status::InvalidOpcode),
+        }
+        Ok((given, follows))
+    }
+}
 
 impl Nvme {
     /// Carries out an admin command.
@@ -53,31 +98,37 @@ impl Nvme {
                 | AdminOpcode::NamespaceManagement
                 | AdminOpcode::FirmwareCommit
         );
-        if changes && self.device.sanitized.is_under_way() {
+        if changes && self.device.upkeep.is_sanitizing() {
             return self.finish(index, refusal(Status::SanitizeInProgress), 0);
         }
+        let (page, device) = (self.registers.page, &mut self.device);
+        let request = Request::new(&command, &self.memory, (page, device.longest));
         let done = match opcode {
             AdminOpcode::AsyncEvent => return self.await_event(index),
-            AdminOpcode::FormatNvm => match self.begin_format(index, &command) {
-                Ok(()) => return,
-                Err(status) => Err(status),
-            },
-            AdminOpcode::DeleteSq => self.delete_submission(&command),
-            AdminOpcode::CreateSq => self.create_submission(&command),
-            AdminOpcode::DeleteCq => self.delete_completion(&command),
-            AdminOpcode::CreateCq => self.create_completion(&command),
-            AdminOpcode::GetLogPage => self.get_log_page(&command),
-            AdminOpcode::Identify => self.identify(&command),
+            AdminOpcode::FormatNvm => {
+                let of = (self.tasks.name(index), &command);
+                let begun = device.upkeep.begin_format(&mut self.clock, &mut device.spaces, of);
+                if begun.is_ok() {
+                    return;
+                }
+                begun.map(|()| 0)
+            }
+            AdminOpcode::DeleteSq => self.delete_submission(&command).map(|()| 0),
+            AdminOpcode::CreateSq => self.queues.create_submission(&command, page).map(|()| 0),
+            AdminOpcode::DeleteCq => self.queues.delete_completion(&command).map(|()| 0),
+            AdminOpcode::CreateCq => self.queues.create_completion(&command, page).map(|()| 0),
+            AdminOpcode::DoorbellBufferConfig => {
+                self.queues.set_shadow(&command, &self.memory, page).map(|()| 0)
+            }
             AdminOpcode::Abort => Ok(self.abort(&command)),
             AdminOpcode::SetFeatures => self.set_features(&command),
-            AdminOpcode::GetFeatures => self.get_features(&command),
-            AdminOpcode::NamespaceManagement => self.manage_namespace(&command),
-            AdminOpcode::NamespaceAttachment => self.attach_namespace(&command),
-            AdminOpcode::FirmwareDownload => self.download(&command),
-            AdminOpcode::FirmwareCommit => self.commit(&command),
-            AdminOpcode::DoorbellBufferConfig => self.configure_doorbells(&command),
-            AdminOpcode::Sanitize => self.begin_sanitize(&command),
-            _ => Err(Status::InvalidOpcode),
+            AdminOpcode::NamespaceManagement if command.cdw10[0] & 0xF == 1 => {
+                self.delete_namespaces(command.nsid)
+            }
+            _ => device.administer(&request, &mut self.clock).map(|(given, follows)| {
+                self.follow(follows);
+                given
+            }),
         };
         match done {
             Ok(result) => self.finish(index, 0, result),
@@ -85,86 +136,48 @@ impl Nvme {
         }
     }
 
-    /// The queue that CDW10 names, if it can be one.
-    fn queue_number(&self, command: &Sqe) -> Result<u16, Status> {
-        let queue = command.cdw10[0] as u16;
-        if queue == 0 || queue > self.setup.queues { Err(Status::QueueId) } else { Ok(queue) }
+    /// Does what follows from a command that the device has carried out.
+    fn follow(&mut self, follows: Follows) {
+        match follows {
+            Follows::Nothing => {}
+            Follows::LogRead(log) => {
+                let wanted = self.device.features.async_events();
+                self.told.log_was_read(log, wanted, &mut self.faults);
+                self.answer_requests();
+            }
+            Follows::Changed(id) => self.namespace_changed(id),
+            Follows::Activation => {
+                // Nothing is fetched until the firmware runs, and CSTS.PP says so.
+                self.tell(event::NOTICE, event::FIRMWARE, LogId::Firmware);
+                self.registers.csts.set_pp(true);
+                let epoch = self.registers.epoch;
+                self.clock.after(ACTIVATION_NS, Event::Activated { epoch });
+            }
+        }
     }
 
-    /// Entries and base of a queue that is to be created.
-    fn queue_shape(&self, command: &Sqe, contiguous: bool) -> Result<(u32, u64), Status> {
-        let entries = (command.cdw10[0] >> 16) + 1;
-        if entries < 2 || entries > self.setup.entries {
-            return Err(Status::QueueSize);
-        }
-        if !contiguous {
-            return Err(Status::InvalidField);
-        }
-        let base = command.data[0];
-        if base & (self.registers.page - 1) != 0 {
-            return Err(Status::PrpOffset);
-        }
-        Ok((entries, base))
+    /// The firmware that was activated runs.
+    pub(super) fn firmware_runs(&mut self) {
+        self.device.firmware.start_over();
+        self.registers.csts.set_pp(false);
+        self.fetch();
     }
 
-    fn create_completion(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        let flags = CreateCqFlags::from_bits(command.cdw10[1]);
-        if self.queues.completion[usize::from(queue)].is_some() {
-            return Err(Status::QueueId);
+    /// Delete I/O submission queue: its commands end with it.
+    fn delete_submission(&mut self, command: &Sqe) -> Result<(), Status> {
+        let queue = self.queues.submission_to_delete(command)?;
+        for index in self.tasks.of_queue(queue) {
+            self.forget_waits(index);
+            self.finish(index, Status::SqDeleted.into_bits(), 0);
         }
-        let (entries, base) = self.queue_shape(command, flags.pc())?;
-        if flags.iv() >= self.setup.vectors {
-            return Err(Status::InterruptVector);
-        }
-        let created = Completion::new(base, entries, flags.iv(), flags.ien());
-        self.queues.completion[usize::from(queue)] = Some(created);
-        Ok(0)
-    }
-
-    fn create_submission(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        let flags = CreateSqFlags::from_bits(command.cdw10[1]);
-        let completion = self.queues.completion.get(usize::from(flags.cqid()));
-        if flags.cqid() == 0 || completion.is_none_or(Option::is_none) {
-            return Err(Status::CqInvalid);
-        }
-        if self.queues.submission[usize::from(queue)].is_some() {
-            return Err(Status::QueueId);
-        }
-        let (entries, base) = self.queue_shape(command, flags.pc())?;
-        let created = Submission::new(base, entries, flags.cqid());
-        self.queues.submission[usize::from(queue)] = Some(created);
-        Ok(0)
-    }
-
-    fn delete_submission(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        if self.queues.submission[usize::from(queue)].is_none() {
-            return Err(Status::QueueId);
-        }
-        self.end_commands_of(queue);
         self.queues.delete_submission(queue);
-        Ok(0)
-    }
-
-    fn delete_completion(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        if self.queues.completion[usize::from(queue)].is_none() {
-            return Err(Status::QueueId);
-        }
-        let mut users = self.queues.submission.iter().flatten();
-        if users.any(|user| user.completion == queue) {
-            return Err(Status::QueueDeletion);
-        }
-        self.queues.delete_completion(queue);
-        Ok(0)
+        Ok(())
     }
 
     /// Abort: 1 if the command is not there any more.
     fn abort(&mut self, command: &Sqe) -> u32 {
         let (queue, cid) = (command.cdw10[0] as u16, (command.cdw10[0] >> 16) as u16);
-        let meant = |task: &super::task::Task| {
+        let meant = |task: &Task| {
             let is_abort = task.queue == 0 && task.command.opcode == command.opcode;
             task.queue == queue && task.command.cid == cid && !is_abort
         };
@@ -175,99 +188,13 @@ impl Nvme {
         0
     }
 
-    /// Doorbell buffer config: the I/O queues' doorbells lie in memory from now on.
-    fn configure_doorbells(&mut self, command: &Sqe) -> Result<u32, Status> {
-        if !self.setup.shadow_doorbells {
-            return Err(Status::InvalidOpcode);
-        }
-        let [values, events] = command.data;
-        let page = self.registers.page;
-        let fits =
-            |at: u64| at != 0 && at & (page - 1) == 0 && self.memory.contains(at, page as usize);
-        if !fits(values) || !fits(events) {
-            return Err(Status::InvalidField);
-        }
-        self.queues.shadow = Some(Shadow { values, events });
-        Ok(0)
-    }
-
-    /// Namespace management: create and delete.
-    fn manage_namespace(&mut self, command: &Sqe) -> Result<u32, Status> {
-        match command.cdw10[0] & 0xF {
-            0 => self.create_namespace(command),
-            1 => self.delete_namespaces(command.nsid),
-            _ => Err(Status::InvalidField),
-        }
-    }
-
-    fn create_namespace(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let mut data = [0; LENGTH];
-        let sizes = (self.registers.page, LENGTH as u64);
-        gather(Parts::new(&self.memory, command, sizes, false), &mut data)?;
-        let Ok(wanted) = IdentifyNamespace::parse(&data) else { return Err(Status::InvalidField) };
-        let format = FORMATS.get(usize::from(wanted.format_in_use())).ok_or(Status::Format)?;
-        if wanted.dps != 0 || wanted.nmic > 1 {
-            return Err(Status::InvalidField);
-        }
-        if wanted.ncap != wanted.nsze {
-            return Err(Status::ThinProvisioning);
-        }
-        let size = wanted.nsze.checked_shl(format.shift.into()).filter(|_| wanted.nsze < 1 << 48);
-        let size = size.filter(|size| (1..=LENGTH_MAX).contains(size));
-        let size = size.ok_or(Status::InvalidField)?.next_multiple_of(4096);
-        if size > self.device.unallocated() {
-            return Err(Status::NamespaceCapacity);
-        }
-        let free = self.device.spaces.iter().position(Option::is_none);
-        let index = free.filter(|index| *index < NAMESPACES_MAX);
-        let index = index.ok_or(Status::NamespaceIdUnavailable)?;
-        let id = index as u32 + 1;
-        let block_size = 1 << format.shift;
-        let config = NamespaceConfig { block_size, ..NamespaceConfig::memory(size) };
-        let created = Namespace { is_attached: false, ..Namespace::new(id, config) };
-        self.device.spaces[index] = Some(created);
-        Ok(id)
-    }
-
+    /// Deletes one namespace, or all.
     fn delete_namespaces(&mut self, id: u32) -> Result<u32, Status> {
-        use flysch_wire::nvme::identify::ALL_NAMESPACES;
-        let meant: alloc::vec::Vec<u8> = match id {
-            ALL_NAMESPACES => (0..NAMESPACES_MAX as u8).collect(),
-            id => alloc::vec![self.device.index(id).ok_or(Status::InvalidNamespace)?],
-        };
-        for index in meant {
-            let Some(space) = self.device.spaces[usize::from(index)].take() else { continue };
-            self.device.cache.discarded(index, 0, space.size);
-            if space.is_attached {
-                self.namespace_changed(space.id);
+        for index in self.device.spaces.meant(id)? {
+            if let Some(id) = self.device.spaces.delete(index) {
+                self.namespace_changed(id);
             }
         }
-        Ok(0)
-    }
-
-    /// Namespace attachment: to this controller, the only one there is.
-    fn attach_namespace(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let mut data = [0; LENGTH];
-        let sizes = (self.registers.page, LENGTH as u64);
-        gather(Parts::new(&self.memory, command, sizes, false), &mut data)?;
-        let (list, _) = data.as_chunks::<2>();
-        let count = usize::from(u16::from_le_bytes(list[0]));
-        let ours = (1..CONTROLLERS).contains(&count)
-            && list[1..=count].iter().all(|id| u16::from_le_bytes(*id) == CONTROLLER);
-        if !ours {
-            return Err(Status::ControllerList);
-        }
-        let id = command.nsid;
-        let index = self.device.index(id).ok_or(Status::InvalidNamespace)?;
-        let space = self.device.space_mut(index).ok_or(Status::InvalidNamespace)?;
-        match (command.cdw10[0] & 0xF, space.is_attached) {
-            (0, true) => return Err(Status::AlreadyAttached),
-            (1, false) => return Err(Status::NotAttached),
-            (0, false) => space.is_attached = true,
-            (1, true) => space.is_attached = false,
-            _ => return Err(Status::InvalidField),
-        }
-        self.namespace_changed(id);
         Ok(0)
     }
 }

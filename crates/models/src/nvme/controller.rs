@@ -1,12 +1,14 @@
 //! The register file: what reads answer, what writes set off, resets, shutdown.
 
+use flysch_api::machine::Instant;
 use flysch_wire::nvme::registers::{
     self as reg, Aqa, Cap, Cc, Crto, Csts, TIMEOUT_UNIT_MS, Version, css, shutdown,
 };
 
+use super::Nvme;
 use super::buffer::CMB_OFFSET;
+use super::clock::Event;
 use super::config::Config;
-use super::{Event, Nvme};
 use crate::faults::Kind;
 
 /// How long CSTS.RDY takes to follow CC.EN, on and off, nanoseconds.
@@ -25,21 +27,25 @@ const PAGE_SHIFT: u8 = 12;
 #[derive(Debug)]
 pub(super) struct Registers {
     cap: Cap,
-    pub(super) version: Version,
+    version: Version,
     crto: Crto,
     /// Vectors that are masked, a bit each; only for the line.
     masked: u32,
     cc: Cc,
     pub(super) csts: Csts,
     aqa: Aqa,
-    pub(super) asq: u64,
-    pub(super) acq: u64,
+    asq: u64,
+    acq: u64,
     /// Bytes of a memory page, as enabled.
     pub(super) page: u64,
     /// There is no power: nothing answers.
     pub(super) is_off: bool,
     /// The device was pulled out.
     pub(super) is_unplugged: bool,
+    /// A shutdown waits for nothing but its time.
+    is_shutting: bool,
+    /// Counts controller resets: an event of an earlier life is stale.
+    pub(super) epoch: u32,
 }
 
 impl Registers {
@@ -69,6 +75,8 @@ impl Registers {
             page: 1 << PAGE_SHIFT,
             is_off: false,
             is_unplugged: false,
+            is_shutting: false,
+            epoch: 0,
         }
     }
 
@@ -78,9 +86,100 @@ impl Registers {
         (self.asq, self.acq, self.page) = (0, 0, 1 << PAGE_SHIFT);
     }
 
+    /// The controller was reset: another life begins.
+    fn start_over(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.is_shutting = false;
+    }
+
     #[inline]
     pub(super) fn is_line_masked(&self) -> bool {
         self.masked & 1 != 0
+    }
+
+    /// Whether the device is there and has power, so that registers answer.
+    #[inline]
+    fn answers(&self) -> bool {
+        !self.is_off && !self.is_unplugged
+    }
+
+    /// Whether commands are fetched and carried out.
+    #[inline]
+    pub(super) fn is_working(&self) -> bool {
+        let csts = self.csts;
+        csts.rdy() && !csts.cfs() && !csts.pp() && csts.shst() != shutdown::COMPLETE
+    }
+
+    /// Whether there are doorbells: a controller that is not up has none.
+    #[inline]
+    fn has_doorbells(&self) -> bool {
+        self.csts.rdy() && !self.csts.cfs()
+    }
+
+    fn read(&self, offset: u32) -> u32 {
+        match offset {
+            reg::CAP => self.cap.into_bits() as u32,
+            0x04 => (self.cap.into_bits() >> 32) as u32,
+            reg::VS => self.version.into_bits(),
+            reg::INTMS | reg::INTMC => self.masked,
+            reg::CC => self.cc.into_bits(),
+            reg::CSTS => self.csts.into_bits(),
+            reg::AQA => self.aqa.into_bits(),
+            reg::ASQ => self.asq as u32,
+            0x2C => (self.asq >> 32) as u32,
+            reg::ACQ => self.acq as u32,
+            0x34 => (self.acq >> 32) as u32,
+            reg::CRTO if self.cap.crwms() => self.crto.into_bits(),
+            // Reserved registers, those that only take writes, what the controller does not have.
+            _ => 0,
+        }
+    }
+
+    /// A register is written that sets nothing off.
+    #[inline]
+    fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            reg::INTMS => self.masked |= value,
+            reg::INTMC => self.masked &= !value,
+            reg::CSTS if Csts::from_bits(value).nssro() => self.csts.set_nssro(false),
+            reg::AQA => self.aqa = Aqa::from_bits(value),
+            reg::ASQ => self.asq = with_low(self.asq, value & BASE_MASK),
+            0x2C => self.asq = with_high(self.asq, value),
+            reg::ACQ => self.acq = with_low(self.acq, value & BASE_MASK),
+            0x34 => self.acq = with_high(self.acq, value),
+            _ => {}
+        }
+    }
+
+    /// CC.EN is set: the bases and the entries of the admin queues, if the controller can be
+    /// enabled so.
+    fn enable(&mut self) -> Option<((u64, u64), (u32, u32))> {
+        let cc = self.cc;
+        self.csts = Csts::new().with_nssro(self.csts.nssro());
+        let entries = (u32::from(self.aqa.asqs()) + 1, u32::from(self.aqa.acqs()) + 1);
+        let fits = entries.0 >= 2
+            && entries.1 >= 2
+            && cc.mps() <= PAGE_MAX
+            && (matches!(cc.css(), css::NVM | css::ADMIN)
+                || cc.css() == css::ALL && self.cap.css_io())
+            && cc.ams() == 0;
+        if !fits {
+            return None;
+        }
+        self.page = 1 << (PAGE_SHIFT + cc.mps());
+        Some(((self.asq, self.acq), entries))
+    }
+
+    /// CSTS.RDY follows.
+    pub(super) fn follow(&mut self, ready: bool) {
+        self.csts = Csts::new().with_rdy(ready).with_nssro(self.csts.nssro());
+    }
+
+    /// Whether the shutdown that is under way can end, if everything `is_safe` on the medium; it is
+    /// said once.
+    fn can_end_shutdown(&mut self, is_safe: bool) -> bool {
+        let is_under_way = self.csts.shst() == shutdown::BUSY;
+        is_under_way && is_safe && !core::mem::replace(&mut self.is_shutting, true)
     }
 }
 
@@ -96,69 +195,39 @@ fn with_high(value: u64, high: u32) -> u64 {
 const BASE_MASK: u32 = !0xFFF;
 
 impl Nvme {
-    /// Whether commands are fetched and carried out.
-    #[inline]
-    pub(super) fn is_working(&self) -> bool {
-        let csts = self.registers.csts;
-        csts.rdy() && !csts.cfs() && !csts.pp() && csts.shst() != shutdown::COMPLETE
-    }
-
-    #[inline]
-    pub(super) fn read_register(&mut self, offset: u32) -> u32 {
-        let r = &self.registers;
-        if r.is_off || r.is_unplugged {
+    /// Reads the register at `offset` (4-byte aligned) at `now`.
+    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        self.advance(now);
+        if !self.registers.answers() {
             return u32::MAX;
         }
         match offset {
-            reg::CAP => r.cap.into_bits() as u32,
-            0x04 => (r.cap.into_bits() >> 32) as u32,
-            reg::VS => r.version.into_bits(),
-            reg::INTMS | reg::INTMC => r.masked,
-            reg::CC => r.cc.into_bits(),
-            reg::CSTS => r.csts.into_bits(),
-            reg::AQA => r.aqa.into_bits(),
-            reg::ASQ => r.asq as u32,
-            0x2C => (r.asq >> 32) as u32,
-            reg::ACQ => r.acq as u32,
-            0x34 => (r.acq >> 32) as u32,
+            CMB_OFFSET.. => self.buffer.read(offset - CMB_OFFSET),
             reg::CMBLOC => self.buffer.location(),
             reg::CMBSZ => self.buffer.size(),
             reg::CMBMSC => self.buffer.control() as u32,
             0x54 => (self.buffer.control() >> 32) as u32,
             reg::CMBSTS => self.buffer.status(),
-            CMB_OFFSET.. => self.buffer.read(offset - CMB_OFFSET),
-            reg::CRTO if r.cap.crwms() => r.crto.into_bits(),
-            // Reserved registers, those that only take writes, what the controller does not have.
-            _ => 0,
+            _ => self.registers.read(offset),
         }
     }
 
+    /// Writes the register at `offset` (4-byte aligned) at `now`.
     #[inline]
-    pub(super) fn write_register(&mut self, offset: u32, value: u32) {
+    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        self.advance(now);
         let r = &mut self.registers;
-        if r.is_off || r.is_unplugged {
+        if !r.answers() {
             return;
         }
-        let csts = r.csts;
         match offset {
             CMB_OFFSET.. => self.buffer.write(offset - CMB_OFFSET, value),
             reg::CMBMSC => self.buffer.set_low(value, &mut self.memory),
             0x54 => self.buffer.set_high(value),
-            // A controller that is not up has no doorbells.
-            reg::DOORBELLS.. if csts.rdy() && !csts.cfs() => {
-                self.ring(offset - reg::DOORBELLS, value)
-            }
-            reg::INTMS => r.masked |= value,
-            reg::INTMC => r.masked &= !value,
+            reg::DOORBELLS.. if r.has_doorbells() => self.ring(offset - reg::DOORBELLS, value),
             reg::CC => self.configure(Cc::from_bits(value)),
-            reg::CSTS if Csts::from_bits(value).nssro() => r.csts.set_nssro(false),
             reg::NSSR if value == reg::SUBSYSTEM_RESET && r.cap.nssrs() => self.reset_subsystem(),
-            reg::AQA => r.aqa = Aqa::from_bits(value),
-            reg::ASQ => r.asq = with_low(r.asq, value & BASE_MASK),
-            0x2C => r.asq = with_high(r.asq, value),
-            reg::ACQ => r.acq = with_low(r.acq, value & BASE_MASK),
-            0x34 => r.acq = with_high(r.acq, value),
-            _ => {}
+            _ => r.write(offset, value),
         }
     }
 
@@ -166,63 +235,42 @@ impl Nvme {
     fn configure(&mut self, cc: Cc) {
         let before = core::mem::replace(&mut self.registers.cc, cc);
         if before.en() && !cc.en() {
-            return self.disable();
+            self.reset_controller();
+            let (epoch, now) = (self.registers.epoch, self.clock.now());
+            let stuck = self.faults.is_active() && self.faults.fires(Kind::ReadyStuck, now, 0);
+            if !stuck {
+                self.clock.after(DISABLE_NS, Event::Follows { epoch, ready: false });
+            }
+            return;
         }
         if !before.en() && cc.en() {
-            self.enable(cc);
+            match self.registers.enable() {
+                Some((bases, entries)) => {
+                    self.queues.create_admin(bases, entries);
+                    let epoch = self.registers.epoch;
+                    self.clock.after(ENABLE_NS, Event::Follows { epoch, ready: true });
+                }
+                None => self.fail_fatally(),
+            }
         }
         if cc.shn() != 0 && before.shn() != cc.shn() {
-            self.begin_shutdown();
-        }
-    }
-
-    fn enable(&mut self, cc: Cc) {
-        let (r, none) = (&mut self.registers, Csts::new());
-        r.csts = none.with_nssro(r.csts.nssro());
-        let entries = (u32::from(r.aqa.asqs()) + 1, u32::from(r.aqa.acqs()) + 1);
-        let fits = entries.0 >= 2
-            && entries.1 >= 2
-            && cc.mps() <= PAGE_MAX
-            && (matches!(cc.css(), css::NVM | css::ADMIN)
-                || cc.css() == css::ALL && r.cap.css_io())
-            && cc.ams() == 0;
-        if !fits {
-            return self.fail_fatally();
-        }
-        r.page = 1 << (PAGE_SHIFT + cc.mps());
-        self.create_admin_queues(entries);
-        self.after(ENABLE_NS, Event::Follows { epoch: self.epoch, ready: true });
-    }
-
-    fn disable(&mut self) {
-        self.reset_controller();
-        let stuck = self.faults.is_active() && self.faults.fires(Kind::ReadyStuck, self.now, 0);
-        if !stuck {
-            self.after(DISABLE_NS, Event::Follows { epoch: self.epoch, ready: false });
-        }
-    }
-
-    /// CSTS.RDY follows.
-    pub(super) fn ready(&mut self, ready: bool) {
-        let csts = self.registers.csts;
-        self.registers.csts = Csts::new().with_rdy(ready).with_nssro(csts.nssro());
-        if ready {
-            self.device.health.is_clean = false;
+            self.registers.csts.set_shst(shutdown::BUSY);
+            let demand = self.demand();
+            self.backend.program(&mut self.clock, demand);
+            self.look_at_shutdown();
         }
     }
 
     /// Everything the controller holds is gone.
     pub(super) fn reset_controller(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
+        self.registers.start_over();
         self.tasks.clear();
-        self.writes.clear();
-        self.flushes.clear();
+        self.backend.clear();
         self.copies.clear();
         self.queues.clear();
         self.told.clear();
-        self.messages = 0;
         self.device.reset();
-        self.set_up_media();
+        self.backend.set_up();
     }
 
     /// The whole subsystem starts anew, power loss apart.
@@ -234,46 +282,26 @@ impl Nvme {
         self.device.firmware.start_over();
     }
 
-    /// The media as it is after a reset: link and look-up as the profile has them.
-    pub(super) fn set_up_media(&mut self) {
-        let timing = &self.profile.timing;
-        self.media.set_link(self.profile.link.times(timing));
-        let missing = self.profile.host_memory.map_or(0, |memory| memory.missing_ns);
-        self.media.set_lookup(timing.lookup_ns + missing);
-    }
-
     /// A controller that is beyond help until it is reset.
     pub(super) fn fail_fatally(&mut self) {
         self.registers.csts.set_cfs(true);
         self.tasks.swallow_all();
-        self.writes.clear();
-        self.flushes.clear();
+        self.backend.clear();
     }
 
-    fn begin_shutdown(&mut self) {
-        self.registers.csts.set_shst(shutdown::BUSY);
-        self.program();
-        self.look_at_shutdown();
-    }
-
-    /// Whether the shutdown that is under way can end: everything is on the medium.
+    /// Ends the shutdown that is under way, if it can.
     pub(super) fn look_at_shutdown(&mut self) {
-        let is_under_way = self.registers.csts.shst() == shutdown::BUSY;
-        let is_safe = self.media.programmed_total() == self.media.arrived_total();
-        if is_under_way && is_safe && !self.device.is_shutting {
-            self.device.is_shutting = true;
-            self.after(SHUTDOWN_NS, Event::ShutDown { epoch: self.epoch });
+        if self.registers.can_end_shutdown(self.backend.is_safe()) {
+            self.clock.after(SHUTDOWN_NS, Event::ShutDown { epoch: self.registers.epoch });
         }
     }
 
     /// The shutdown is complete.
     pub(super) fn shut_down(&mut self) {
-        for space in self.device.spaces.iter_mut().flatten() {
-            // A store that fails here has failed every write before: the host knows.
-            let _ = space.store.flush();
-        }
+        // A store that fails here has failed every write before: the host knows.
+        let _ = self.device.spaces.flush();
         self.device.health.is_clean = true;
-        self.device.is_shutting = false;
+        self.registers.is_shutting = false;
         self.registers.csts.set_shst(shutdown::COMPLETE);
     }
 }

@@ -9,8 +9,8 @@ use flysch_wire::nvme::{LogId, Status};
 
 use super::Nvme;
 use super::flow::refusal;
-use super::task::{State, TaskRef, Work};
-use crate::faults::Kind;
+use super::task::{State, TaskRef};
+use crate::faults::{Injector, Kind};
 
 /// Asynchronous event requests at once (AERL and one).
 pub(super) const REQUESTS_MAX: usize = 4;
@@ -42,35 +42,24 @@ impl Told {
         *self = Self::default();
     }
 
+    /// Whether no further request may wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.requests.len() >= REQUESTS_MAX
+    }
+
+    /// A request for events waits.
+    pub(super) fn wait(&mut self, request: TaskRef) {
+        self.requests.push_back(request);
+    }
+
     /// A request is about to end otherwise.
     pub(super) fn forget(&mut self, index: u16) {
         self.requests.retain(|name| name.index != index);
     }
-}
 
-impl Nvme {
-    /// An asynchronous event request arrives.
-    pub(super) fn accept_event_request(&mut self) -> Work {
-        match self.told.requests.len() {
-            REQUESTS_MAX.. => Work::Status(refusal(Status::AsyncEventLimit)),
-            _ => Work::Control,
-        }
-    }
-
-    /// A request for events has come this far: it waits, or is answered at once.
-    pub(super) fn await_event(&mut self, index: u16) {
-        if self.told.requests.len() >= REQUESTS_MAX {
-            return self.finish(index, refusal(Status::AsyncEventLimit), 0);
-        }
-        self.tasks.get_mut(index).state = State::Waiting;
-        let name = self.tasks.name(index);
-        self.told.requests.push_back(name);
-        self.tell_next();
-    }
-
-    /// Something happened that the host may want to know.
-    pub(super) fn tell(&mut self, kind: u8, info: u8, log: LogId) {
-        let wanted = self.device.features.async_events();
+    /// Something of type `kind` happened, and a log page says more: whether it waits to be told
+    /// now, because it is of those that the host has `wanted` by its feature.
+    pub(super) fn add(&mut self, wanted: u32, (kind, info): (u8, u8), log: LogId) -> bool {
         let is_wanted = match (kind, info) {
             (event::NOTICE, event::NAMESPACES_CHANGED) => wanted & NAMESPACES != 0,
             (event::NOTICE, event::FIRMWARE) => wanted & FIRMWARE != 0,
@@ -79,9 +68,76 @@ impl Nvme {
         };
         let result =
             AsyncEventResult::new().with_kind(kind).with_info(info).with_log_page(log.into_bits());
-        if is_wanted && !self.told.waiting.contains(&result) {
-            self.told.waiting.push_back(result);
-            self.tell_next();
+        let is_new = is_wanted && !self.waiting.contains(&result);
+        if is_new {
+            self.waiting.push_back(result);
+        }
+        is_new
+    }
+
+    /// The next event that may be told, and the request that it answers, if there are both.
+    pub(super) fn next(&mut self) -> Option<(TaskRef, AsyncEventResult)> {
+        let request = *self.requests.front()?;
+        let unread = &self.unread;
+        let may = |event: &AsyncEventResult| unread[usize::from(event.kind())].is_none();
+        let at = self.waiting.iter().position(may)?;
+        let event = self.waiting.remove(at)?;
+        self.unread[usize::from(event.kind())] = Some(event.log_page());
+        self.requests.pop_front();
+        Some((request, event))
+    }
+
+    /// A log page was read: events of its type are told again.
+    pub(super) fn log_was_read(&mut self, log: LogId, wanted: u32, faults: &mut Injector) {
+        for unread in &mut self.unread {
+            if *unread == Some(log.into_bits()) {
+                *unread = None;
+            }
+        }
+        if self.storm > 0 {
+            self.storm -= 1;
+            self.storm_on(wanted, faults);
+        }
+    }
+
+    /// A fault: events come as fast as the host takes them. Whether the first waits to be told.
+    pub(super) fn begin_storm(&mut self, wanted: u32, faults: &mut Injector) -> bool {
+        self.storm = STORM;
+        self.storm_on(wanted, faults)
+    }
+
+    fn storm_on(&mut self, wanted: u32, faults: &mut Injector) -> bool {
+        let (kind, log) = match faults.choose(Kind::EventStorm, 3) {
+            0 => (event::ERROR, LogId::Errors),
+            1 => (event::SMART, LogId::Smart),
+            _ => (event::NOTICE, LogId::ChangedNamespaces),
+        };
+        self.add(wanted, (kind, 0), log)
+    }
+}
+
+impl Nvme {
+    /// A request for events has come this far: it waits, or is answered at once.
+    pub(super) fn await_event(&mut self, index: u16) {
+        if self.told.is_full() {
+            return self.finish(index, refusal(Status::AsyncEventLimit), 0);
+        }
+        self.tasks.get_mut(index).state = State::Waiting;
+        self.told.wait(self.tasks.name(index));
+        self.answer_requests();
+    }
+
+    /// Something happened that the host may want to know.
+    pub(super) fn tell(&mut self, kind: u8, info: u8, log: LogId) {
+        if self.told.add(self.device.features.async_events(), (kind, info), log) {
+            self.answer_requests();
+        }
+    }
+
+    /// Answers requests as long as there are events that may be told.
+    pub(super) fn answer_requests(&mut self) {
+        while let Some((request, event)) = self.told.next() {
+            self.finish(request.index, 0, event.into_bits());
         }
     }
 
@@ -92,53 +148,43 @@ impl Nvme {
         self.tell(event::ERROR, info, LogId::Errors);
     }
 
-    /// Answers requests as long as there are events that may be told.
-    fn tell_next(&mut self) {
-        while !self.told.requests.is_empty() {
-            let told = &mut self.told;
-            let unread = &told.unread;
-            let may = |event: &AsyncEventResult| unread[usize::from(event.kind())].is_none();
-            let Some(at) = told.waiting.iter().position(may) else { return };
-            let Some(event) = told.waiting.remove(at) else { return };
-            let Some(request) = told.requests.pop_front() else { return };
-            told.unread[usize::from(event.kind())] = Some(event.log_page());
-            self.finish(request.index, 0, event.into_bits());
-        }
-    }
-
-    /// A log page was read: events of its type are told again.
-    pub(super) fn log_was_read(&mut self, log: u8) {
-        for unread in &mut self.told.unread {
-            if *unread == Some(log) {
-                *unread = None;
-            }
-        }
-        if self.told.storm > 0 {
-            self.told.storm -= 1;
-            self.storm_on();
-        }
-        self.tell_next();
-    }
-
-    /// A fault: events come as fast as the host takes them.
-    pub(super) fn begin_storm(&mut self) {
-        self.told.storm = STORM;
-        self.storm_on();
-    }
-
-    fn storm_on(&mut self) {
-        let kind = self.faults.choose(Kind::EventStorm, 3);
-        let (kind, log) = match kind {
-            0 => (event::ERROR, LogId::Errors),
-            1 => (event::SMART, LogId::Smart),
-            _ => (event::NOTICE, LogId::ChangedNamespaces),
-        };
-        self.tell(kind, 0, log);
-    }
-
     /// Namespaces have come, gone or changed.
     pub(super) fn namespace_changed(&mut self, id: u32) {
-        self.device.note_change(id);
+        self.device.spaces.note_change(id);
         self.tell(event::NOTICE, event::NAMESPACES_CHANGED, LogId::ChangedNamespaces);
+    }
+
+    /// Tells of a temperature beyond its thresholds, once until it is back between them.
+    pub(super) fn look_at_health(&mut self) {
+        /// Temperature threshold.
+        const THRESHOLD: u8 = 1;
+        if self.device.look_at_temperature() {
+            self.tell(event::SMART, THRESHOLD, LogId::Smart);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Plan;
+
+    #[test]
+    fn an_event_is_told_once_until_its_log_is_read() {
+        let (mut told, mut faults) = (Told::default(), Injector::new(Plan::none(), 1));
+        (0..3).for_each(|index| told.wait(TaskRef { index, generation: 0 }));
+        let changed = (event::NOTICE, event::NAMESPACES_CHANGED);
+        assert!(!told.add(0, changed, LogId::ChangedNamespaces), "not wanted");
+        assert!(told.add(NAMESPACES, changed, LogId::ChangedNamespaces));
+        assert!(!told.add(NAMESPACES, changed, LogId::ChangedNamespaces), "waits already");
+        assert!(told.add(NAMESPACES, (event::ERROR, event::INVALID_DOORBELL), LogId::Errors));
+        let told_of: [Option<u16>; 3] =
+            core::array::from_fn(|_| told.next().map(|(request, _)| request.index));
+        assert_eq!(told_of, [Some(0), Some(1), None]);
+        assert!(told.add(0, (event::ERROR, event::INVALID_DOORBELL_VALUE), LogId::Errors));
+        told.log_was_read(LogId::Smart, 0, &mut faults);
+        assert!(told.next().is_none(), "its log was not read");
+        told.log_was_read(LogId::Errors, 0, &mut faults);
+        assert_eq!(told.next().map(|(request, _)| request.index), Some(2));
     }
 }

@@ -9,9 +9,13 @@ use flysch_wire::nvme::identify::ALL_NAMESPACES;
 use flysch_wire::nvme::{FeatureId, Sqe, Status};
 
 use super::Nvme;
+use super::config::Config;
+use super::device::Device;
 use super::logs::{TEMPERATURE_WARNS, WARN_TEMPERATURE};
 use super::namespace::WriteProtect;
-use super::transfer::{Parts, gather, scatter};
+use super::profile::HostMemory;
+use super::reservation::HostName;
+use super::transfer::Request;
 
 /// A feature whose value is one dword: its number, its default, whether it can be saved.
 const PLAIN: [(FeatureId, u32, bool); 9] = [
@@ -35,8 +39,6 @@ pub(super) const APST_BYTES: usize = 256;
 const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Bytes of the host memory buffer attributes.
 const HOST_MEMORY_BYTES: usize = 4096;
-/// What a host memory buffer is counted in, as log2 of bytes, for the smallest memory page.
-const HOST_MEMORY_SHIFT: u32 = 12;
 
 /// The values of every feature.
 #[derive(Debug)]
@@ -51,19 +53,24 @@ pub(super) struct Features {
     /// What the host said the time is, and when.
     timestamp: (u64, u64),
     host_behavior: Box<[u8; HOST_BEHAVIOR_BYTES]>,
-    pub(super) host_id: [u8; 16],
-    /// It has 128 bits.
-    host_id_is_wide: bool,
+    pub(super) host: HostName,
     /// CDW11 to CDW15 of the host memory buffer.
     host_memory: [u32; 5],
-    has_host_memory: bool,
+    /// What the device wants of the host's memory, if it wants any.
+    wanted_memory: Option<HostMemory>,
+    /// Interrupt vectors, and I/O queue pairs.
+    vectors: u16,
+    queues: u16,
 }
 
 /// What get features gives: a dword, and data if there is any.
 type Got = Result<(u32, Vec<u8>), Status>;
 
+/// What set features ends with.
+type Set = Result<(), Status>;
+
 impl Features {
-    pub(super) fn new(has_host_memory: bool) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
             plain: PLAIN.map(|(_, default, _)| (default, None)),
             apst: Box::new([0; APST_BYTES]),
@@ -71,10 +78,11 @@ impl Features {
             uncoalesced: 0,
             timestamp: (0, 0),
             host_behavior: Box::new([0; HOST_BEHAVIOR_BYTES]),
-            host_id: [0; 16],
-            host_id_is_wide: false,
+            host: HostName::default(),
             host_memory: [0; 5],
-            has_host_memory,
+            wanted_memory: config.profile.host_memory,
+            vectors: config.vectors,
+            queues: config.queues,
         }
     }
 
@@ -86,12 +94,7 @@ impl Features {
         self.apst.fill(0);
         self.host_behavior.fill(0);
         (self.thresholds, self.uncoalesced) = ((WARN_TEMPERATURE, 0), 0);
-        (self.host_memory, self.host_id, self.host_id_is_wide) = ([0; 5], [0; 16], false);
-    }
-
-    /// Whether the host identifier has 128 bits.
-    pub(super) fn has_wide_host_id(&self) -> bool {
-        self.host_id_is_wide
+        (self.host_memory, self.host) = ([0; 5], HostName::default());
     }
 
     /// Whether writes may stay in the write buffer.
@@ -124,7 +127,7 @@ impl Features {
         let none = SupportedCapabilities::new().with_changeable(true);
         Some(match id {
             FeatureId::WriteProtect => none.with_per_namespace(true),
-            FeatureId::HostMemory if !self.has_host_memory => return None,
+            FeatureId::HostMemory if self.wanted_memory.is_none() => return None,
             FeatureId::PowerManagement
             | FeatureId::Temperature
             | FeatureId::Queues
@@ -144,79 +147,12 @@ impl Features {
             _ => 0,
         }
     }
-}
 
-impl Nvme {
-    /// Get features.
-    pub(super) fn get_features(&mut self, command: &Sqe) -> Result<u32, Status> {
+    /// What set features asks for, if it may.
+    fn wanted(&self, command: &Sqe) -> Result<(FeatureId, bool), Status> {
         let id = FeatureId::from_bits(command.cdw10[0] as u8);
-        let select = Select::from_number((command.cdw10[0] >> 8 & 7) as u8);
-        let supports = self.device.features.supports(id).ok_or(Status::InvalidField)?;
-        let features = &self.device.features;
-        let (value, data) = match select.ok_or(Status::InvalidField)? {
-            Select::Supported => return Ok(supports.into_bits()),
-            Select::Current => self.current_feature(id, command)?,
-            Select::Saved => match Features::index(id).and_then(|index| features.plain[index].1) {
-                Some(saved) => (saved, Vec::new()),
-                None => (Features::default_of(id), Vec::new()),
-            },
-            Select::Default => (Features::default_of(id), Vec::new()),
-        };
-        let sizes = (self.registers.page, data.len() as u64);
-        scatter(Parts::new(&self.memory, command, sizes, true), &data)?;
-        Ok(value)
-    }
-
-    fn current_feature(&self, id: FeatureId, command: &Sqe) -> Got {
-        let (features, cdw11) = (&self.device.features, command.cdw10[1]);
-        let plain = |value: u32| Ok((value, Vec::new()));
-        match id {
-            FeatureId::PowerManagement => plain(self.device.power.state().into()),
-            FeatureId::Temperature => match (cdw11 >> 16 & 0xF, cdw11 >> 20 & 3) {
-                (0, 0) => plain(features.thresholds.0.into()),
-                (0, 1) => plain(features.thresholds.1.into()),
-                _ => Err(Status::InvalidField),
-            },
-            FeatureId::Queues => plain(self.queue_counts()),
-            FeatureId::VectorConfig => {
-                let vector = self.vector_of(cdw11)?;
-                plain(u32::from(vector) | ((features.uncoalesced >> vector & 1) as u32) << 16)
-            }
-            FeatureId::Apst => Ok((features.plain[APST].0, features.apst.to_vec())),
-            FeatureId::Timestamp => {
-                let (told, at) = features.timestamp;
-                let milliseconds = told + (self.now.nanos() - at) / 1_000_000;
-                let mut data = milliseconds.to_le_bytes();
-                // Origin: a host has set it.
-                data[6..].copy_from_slice(&[u8::from(told != 0) << 1, 0]);
-                Ok((0, data.to_vec()))
-            }
-            FeatureId::HostBehavior => Ok((0, features.host_behavior.to_vec())),
-            FeatureId::HostId => {
-                let len = if cdw11 & 1 != 0 { 16 } else { 8 };
-                Ok((cdw11 & 1, features.host_id[..len].to_vec()))
-            }
-            FeatureId::HostMemory => {
-                let mut data = vec![0; HOST_MEMORY_BYTES];
-                for (place, value) in data.chunks_exact_mut(4).zip(&features.host_memory[1..]) {
-                    place.copy_from_slice(&value.to_le_bytes());
-                }
-                Ok((features.host_memory[0], data))
-            }
-            FeatureId::WriteProtect => {
-                let number = self.namespace_of(command.nsid)?;
-                let space = self.device.space(number).ok_or(Status::InvalidNamespace)?;
-                plain(space.protect as u32)
-            }
-            id => plain(features.plain[Features::index(id).ok_or(Status::InvalidField)?].0),
-        }
-    }
-
-    /// Set features.
-    pub(super) fn set_features(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let id = FeatureId::from_bits(command.cdw10[0] as u8);
-        let (save, cdw11) = (command.cdw10[0] & SAVE != 0, command.cdw10[1]);
-        let supports = self.device.features.supports(id).ok_or(Status::InvalidField)?;
+        let save = command.cdw10[0] & SAVE != 0;
+        let supports = self.supports(id).ok_or(Status::InvalidField)?;
         if save && !supports.saveable() {
             return Err(Status::NotSaveable);
         }
@@ -224,144 +160,199 @@ impl Nvme {
         if is_of_one && !supports.per_namespace() {
             return Err(Status::NotPerNamespace);
         }
+        Ok((id, save))
+    }
+
+    /// The vector that CDW11 of the interrupt vector configuration names.
+    fn vector_of(&self, cdw11: u32) -> Result<u16, Status> {
+        let vector = cdw11 as u16;
+        if vector < self.vectors { Ok(vector) } else { Err(Status::InvalidField) }
+    }
+
+    /// The value of a feature that nothing else keeps.
+    fn current(&self, id: FeatureId, cdw11: u32, now: u64) -> Got {
+        let plain = |value: u32| Ok((value, Vec::new()));
         match id {
-            FeatureId::PowerManagement => self.set_power_state(cdw11)?,
-            FeatureId::Temperature => self.set_threshold(cdw11)?,
-            FeatureId::Queues => return self.set_queue_counts(cdw11),
+            FeatureId::Temperature => match (cdw11 >> 16 & 0xF, cdw11 >> 20 & 3) {
+                (0, 0) => plain(self.thresholds.0.into()),
+                (0, 1) => plain(self.thresholds.1.into()),
+                _ => Err(Status::InvalidField),
+            },
+            FeatureId::Queues => plain(self.queue_counts()),
             FeatureId::VectorConfig => {
                 let vector = self.vector_of(cdw11)?;
-                let features = &mut self.device.features;
-                features.uncoalesced &= !(1 << vector);
-                features.uncoalesced |= u64::from(cdw11 >> 16 & 1) << vector;
+                plain(u32::from(vector) | ((self.uncoalesced >> vector & 1) as u32) << 16)
+            }
+            FeatureId::Apst => Ok((self.plain[APST].0, self.apst.to_vec())),
+            FeatureId::Timestamp => {
+                let (told, at) = self.timestamp;
+                let milliseconds = told + (now - at) / 1_000_000;
+                let mut data = milliseconds.to_le_bytes();
+                // Origin: a host has set it.
+                data[6..].copy_from_slice(&[u8::from(told != 0) << 1, 0]);
+                Ok((0, data.to_vec()))
+            }
+            FeatureId::HostBehavior => Ok((0, self.host_behavior.to_vec())),
+            FeatureId::HostId => {
+                let len = if cdw11 & 1 != 0 { 16 } else { 8 };
+                Ok((cdw11 & 1, self.host.id[..len].to_vec()))
+            }
+            FeatureId::HostMemory => {
+                let mut data = vec![0; HOST_MEMORY_BYTES];
+                for (place, value) in data.chunks_exact_mut(4).zip(&self.host_memory[1..]) {
+                    place.copy_from_slice(&value.to_le_bytes());
+                }
+                Ok((self.host_memory[0], data))
+            }
+            id => plain(self.plain[Self::index(id).ok_or(Status::InvalidField)?].0),
+        }
+    }
+
+    /// Sets a feature that concerns nothing else, and saves it or not.
+    fn set(&mut self, request: &Request<'_>, (id, save): (FeatureId, bool), now: u64) -> Set {
+        let cdw11 = request.command.cdw10[1];
+        match id {
+            FeatureId::VectorConfig => {
+                let vector = self.vector_of(cdw11)?;
+                self.uncoalesced &= !(1 << vector);
+                self.uncoalesced |= u64::from(cdw11 >> 16 & 1) << vector;
             }
             FeatureId::Timestamp => {
                 let mut data = [0; 8];
-                self.gather_feature(command, &mut data)?;
+                request.take(&mut data)?;
                 data[6..].fill(0);
-                self.device.features.timestamp = (u64::from_le_bytes(data), self.now.nanos());
+                self.timestamp = (u64::from_le_bytes(data), now);
             }
             FeatureId::HostBehavior => {
                 let mut data = [0; HOST_BEHAVIOR_BYTES];
-                self.gather_feature(command, &mut data)?;
-                *self.device.features.host_behavior = data;
+                request.take(&mut data)?;
+                *self.host_behavior = data;
             }
             FeatureId::HostId => {
                 let mut data = [0; 16];
                 let len = if cdw11 & 1 != 0 { 16 } else { 8 };
-                self.gather_feature(command, &mut data[..len])?;
-                self.device.features.host_id = data;
-                self.device.features.host_id_is_wide = len == data.len();
+                request.take(&mut data[..len])?;
+                self.host = HostName { id: data, is_wide: len == data.len() };
             }
-            FeatureId::HostMemory => self.set_host_memory(command)?,
-            FeatureId::WriteProtect => self.set_write_protection(command)?,
             id => {
-                let index = Features::index(id).ok_or(Status::InvalidField)?;
+                let index = Self::index(id).ok_or(Status::InvalidField)?;
                 if id == FeatureId::Apst {
                     let mut data = [0; APST_BYTES];
-                    self.gather_feature(command, &mut data)?;
-                    *self.device.features.apst = data;
+                    request.take(&mut data)?;
+                    *self.apst = data;
                 }
-                let value = &mut self.device.features.plain[index];
+                let value = &mut self.plain[index];
                 value.0 = cdw11;
                 if save {
                     value.1 = Some(cdw11);
                 }
             }
         }
-        if matches!(id, FeatureId::AsyncEvents | FeatureId::Temperature) {
-            self.look_at_health();
-        }
-        Ok(0)
-    }
-
-    fn gather_feature(&self, command: &Sqe, data: &mut [u8]) -> Result<(), Status> {
-        let sizes = (self.registers.page, data.len() as u64);
-        gather(Parts::new(&self.memory, command, sizes, false), data)
-    }
-
-    /// The vector that CDW11 of the interrupt vector configuration names.
-    fn vector_of(&self, cdw11: u32) -> Result<u16, Status> {
-        let vector = cdw11 as u16;
-        if vector < self.setup.vectors { Ok(vector) } else { Err(Status::InvalidField) }
+        Ok(())
     }
 
     fn queue_counts(&self) -> u32 {
-        let last = self.setup.queues - 1;
+        let last = self.queues - 1;
         QueueCounts::new().with_submission(last).with_completion(last).into_bits()
     }
 
-    /// Number of queues: only before there are any.
-    fn set_queue_counts(&self, cdw11: u32) -> Result<u32, Status> {
+    /// The host asks for so many queues, only before it `has_queues`: how many it gets.
+    fn set_queue_counts(&self, cdw11: u32, has_queues: bool) -> Result<u32, Status> {
         let wanted = QueueCounts::from_bits(cdw11);
         if wanted.submission() == u16::MAX || wanted.completion() == u16::MAX {
             return Err(Status::InvalidField);
         }
-        let has_queues = self.queues.completion[1..].iter().any(Option::is_some);
         if has_queues { Err(Status::Sequence) } else { Ok(self.queue_counts()) }
     }
 
-    fn set_threshold(&mut self, cdw11: u32) -> Result<(), Status> {
-        let thresholds = &mut self.device.features.thresholds;
+    fn set_threshold(&mut self, cdw11: u32) -> Set {
         match (cdw11 >> 16 & 0xF, cdw11 >> 20 & 3) {
-            (0 | 0xF, 0) => thresholds.0 = cdw11 as u16,
-            (0 | 0xF, 1) => thresholds.1 = cdw11 as u16,
+            (0 | 0xF, 0) => self.thresholds.0 = cdw11 as u16,
+            (0 | 0xF, 1) => self.thresholds.1 = cdw11 as u16,
             _ => return Err(Status::InvalidField),
         }
-        self.device.health.warning &= !TEMPERATURE_WARNS;
         Ok(())
     }
 
-    fn set_power_state(&mut self, cdw11: u32) -> Result<(), Status> {
-        let state = (cdw11 & 0x1F) as u8;
-        if self.device.power.set(state, self.now.nanos()) {
-            self.media.meter_mut().enter(state.into(), self.now.nanos());
-            Ok(())
-        } else {
-            Err(Status::InvalidField)
-        }
-    }
-
-    /// The host lends memory, or takes it back: the look-up of a drive without its own is as fast
-    /// as its profile says only with it.
-    fn set_host_memory(&mut self, command: &Sqe) -> Result<(), Status> {
-        let Some(memory) = self.profile.host_memory else { return Err(Status::InvalidField) };
-        let [_, cdw11, pages, low, high, count] = command.cdw10;
+    /// The host lends memory, or takes it back; which of them.
+    fn set_host_memory(&mut self, request: &Request<'_>) -> Result<bool, Status> {
+        let Some(memory) = self.wanted_memory else { return Err(Status::InvalidField) };
+        let [_, cdw11, pages, low, high, count] = request.command.cdw10;
         let enables = cdw11 & 1 != 0;
-        let page_shift = self.registers.page.trailing_zeros();
-        let bytes = u64::from(pages) << page_shift;
-        let is_on = self.device.features.host_memory[0] & 1 != 0;
+        let bytes = u64::from(pages) << request.page.trailing_zeros();
+        let is_on = self.host_memory[0] & 1 != 0;
         if enables && is_on {
             return Err(Status::Sequence);
         }
         if enables && (bytes < memory.minimum.into() || count == 0 || low & 0xF != 0) {
             return Err(Status::InvalidField);
         }
-        let lookup = self.profile.timing.lookup_ns;
-        self.media.set_lookup(if enables { lookup } else { lookup + memory.missing_ns });
-        self.device.features.host_memory =
-            if enables { [cdw11, pages, low, high, count] } else { [0; 5] };
-        Ok(())
+        self.host_memory = if enables { [cdw11, pages, low, high, count] } else { [0; 5] };
+        Ok(enables)
     }
+}
 
-    fn set_write_protection(&mut self, command: &Sqe) -> Result<(), Status> {
-        let wanted = WriteProtect::from_bits(command.cdw10[1] & 7).ok_or(Status::InvalidField)?;
-        let number = self.namespace_of(command.nsid)?;
-        let space = self.device.space_mut(number).ok_or(Status::InvalidNamespace)?;
-        let may = match space.protect {
-            WriteProtect::None | WriteProtect::On => true,
-            kept => kept == wanted,
+impl Device {
+    /// Get features at `now`.
+    pub(super) fn get_features(&self, request: &Request<'_>, now: u64) -> Result<u32, Status> {
+        let [cdw10, cdw11, ..] = request.command.cdw10;
+        let id = FeatureId::from_bits(cdw10 as u8);
+        let select = Select::from_number((cdw10 >> 8 & 7) as u8);
+        let features = &self.features;
+        let supports = features.supports(id).ok_or(Status::InvalidField)?;
+        let plain = |value: u32| (value, Vec::new());
+        let (value, data) = match select.ok_or(Status::InvalidField)? {
+            Select::Supported => return Ok(supports.into_bits()),
+            Select::Current => match id {
+                FeatureId::PowerManagement => plain(self.power.state().into()),
+                FeatureId::WriteProtect => {
+                    plain(self.spaces.attached(request.command.nsid)?.protect as u32)
+                }
+                id => features.current(id, cdw11, now)?,
+            },
+            Select::Saved => {
+                let saved = Features::index(id).and_then(|index| features.plain[index].1);
+                plain(saved.unwrap_or_else(|| Features::default_of(id)))
+            }
+            Select::Default => plain(Features::default_of(id)),
         };
-        if !may {
-            return Err(Status::NotChangeable);
-        }
-        space.protect = wanted;
-        Ok(())
+        request.give(&data)?;
+        Ok(value)
     }
+}
 
-    /// HMPRE and HMMIN, in units of 4 KiB.
-    pub(super) fn host_memory_wanted(&self) -> (u32, u32) {
-        let pages = |bytes: u32| bytes >> HOST_MEMORY_SHIFT;
-        let memory = self.profile.host_memory;
-        memory.map_or((0, 0), |memory| (pages(memory.preferred), pages(memory.minimum)))
+impl Nvme {
+    /// Set features.
+    pub(super) fn set_features(&mut self, command: &Sqe) -> Result<u32, Status> {
+        let (device, now) = (&mut self.device, self.clock.nanos());
+        let request = Request::new(command, &self.memory, (self.registers.page, device.longest));
+        let (id, save) = device.features.wanted(command)?;
+        let cdw11 = command.cdw10[1];
+        match id {
+            FeatureId::PowerManagement => {
+                let meter = self.backend.media.meter_mut();
+                device.power.set((cdw11 & 0x1F) as u8, meter, now)?;
+            }
+            FeatureId::Temperature => {
+                device.features.set_threshold(cdw11)?;
+                device.health.warning &= !TEMPERATURE_WARNS;
+            }
+            FeatureId::Queues => {
+                return device.features.set_queue_counts(cdw11, self.queues.has_io());
+            }
+            FeatureId::HostMemory => {
+                let is_lent = device.features.set_host_memory(&request)?;
+                self.backend.lend_memory(is_lent);
+            }
+            FeatureId::WriteProtect => {
+                let wanted = WriteProtect::from_bits(cdw11 & 7).ok_or(Status::InvalidField)?;
+                device.spaces.attached_mut(command.nsid)?.set_protection(wanted)?;
+            }
+            id => device.features.set(&request, (id, save), now)?,
+        }
+        if matches!(id, FeatureId::AsyncEvents | FeatureId::Temperature) {
+            self.look_at_health();
+        }
+        Ok(0)
     }
 }

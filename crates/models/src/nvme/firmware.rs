@@ -7,14 +7,11 @@
 
 use alloc::vec::Vec;
 
-use flysch_wire::nvme::feature::event;
 use flysch_wire::nvme::log::FirmwareSlots;
-use flysch_wire::nvme::registers::Csts;
-use flysch_wire::nvme::{LogId, Sqe, Status};
+use flysch_wire::nvme::{Sqe, Status};
 use sha2::{Digest, Sha256};
 
-use super::transfer::{Parts, gather};
-use super::{Event, Nvme};
+use super::transfer::Request;
 
 const MAGIC: &[u8; 8] = b"FLYSCHFW";
 const HEAD: usize = 64;
@@ -25,7 +22,7 @@ pub(super) const SLOTS: usize = 3;
 /// Longest image, bytes.
 const IMAGE_MAX: usize = 4 << 20;
 /// How long firmware takes to start, nanoseconds.
-const ACTIVATION_NS: u64 = 500_000_000;
+pub(super) const ACTIVATION_NS: u64 = 500_000_000;
 
 /// An image that turns a model into one of the firmware revision `revision`.
 pub fn firmware_image(revision: [u8; 8], payload: &[u8]) -> Vec<u8> {
@@ -94,74 +91,42 @@ impl Firmware {
         }
     }
 
-    /// The revision of the image that was received, if it is one.
-    fn checked(&self) -> Option<[u8; 8]> {
-        revision_of(&self.received)
-    }
-}
-
-impl Nvme {
     /// Firmware image download: a part.
-    pub(super) fn download(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let (len, offset) = ((command.cdw10[0] as usize + 1) * 4, command.cdw10[1] as usize * 4);
-        if offset + len > IMAGE_MAX || len > self.setup.transfer_max as usize {
+    pub(super) fn download(&mut self, request: &Request<'_>) -> Result<(), Status> {
+        let [dwords, offset, ..] = request.command.cdw10;
+        let (len, offset) = ((dwords as usize + 1) * 4, offset as usize * 4);
+        let fits = offset + len <= IMAGE_MAX && len <= request.longest as usize;
+        if !fits || offset > self.received.len() {
             return Err(Status::InvalidField);
         }
-        let received = &mut self.device.firmware.received;
-        if offset > received.len() {
-            return Err(Status::InvalidField);
-        }
-        received.resize(received.len().max(offset + len), 0);
-        let sizes = (self.registers.page, len as u64);
-        let parts = Parts::new(&self.memory, command, sizes, false);
-        gather(parts, &mut received[offset..][..len])?;
-        Ok(0)
+        self.received.resize(self.received.len().max(offset + len), 0);
+        request.take(&mut self.received[offset..][..len])
     }
 
-    /// Firmware commit.
-    pub(super) fn commit(&mut self, command: &Sqe) -> Result<u32, Status> {
+    /// Firmware commit: whether the firmware starts at once.
+    pub(super) fn commit(&mut self, command: &Sqe) -> Result<bool, Status> {
         let (slot, action) = ((command.cdw10[0] & 7) as usize, command.cdw10[0] >> 3 & 7);
-        let firmware = &mut self.device.firmware;
-        let free = firmware.slots.iter().position(Option::is_none);
+        let free = self.slots.iter().position(Option::is_none);
         let slot = match slot {
-            0 => free.unwrap_or((firmware.active + 1) % SLOTS),
+            0 => free.unwrap_or((self.active + 1) % SLOTS),
             slot if slot <= SLOTS => slot - 1,
             _ => return Err(Status::FirmwareSlot),
         };
-        if matches!(action, 0 | 1 | 3) && !firmware.received.is_empty() {
-            let revision = firmware.checked().ok_or(Status::FirmwareImage)?;
-            firmware.received = Vec::new();
-            firmware.slots[slot] = Some(revision);
+        if matches!(action, 0 | 1 | 3) && !self.received.is_empty() {
+            let revision = revision_of(&self.received).ok_or(Status::FirmwareImage)?;
+            self.received = Vec::new();
+            self.slots[slot] = Some(revision);
         } else if matches!(action, 0 | 1) {
             return Err(Status::FirmwareImage);
         }
-        if action != 0 && firmware.slots[slot].is_none() {
+        if action != 0 && self.slots[slot].is_none() {
             return Err(Status::FirmwareImage);
         }
         match action {
             0 => {}
-            1 | 2 => firmware.next = Some(slot),
-            3 => {
-                firmware.next = Some(slot);
-                self.begin_activation();
-            }
+            1..=3 => self.next = Some(slot),
             _ => return Err(Status::InvalidField),
         }
-        Ok(0)
-    }
-
-    /// Firmware starts without a reset: nothing is fetched meanwhile, and CSTS.PP says so.
-    fn begin_activation(&mut self) {
-        self.tell(event::NOTICE, event::FIRMWARE, LogId::Firmware);
-        self.registers.csts.set_pp(true);
-        self.after(ACTIVATION_NS, Event::Activated { epoch: self.epoch });
-    }
-
-    /// It runs.
-    pub(super) fn firmware_runs(&mut self) {
-        self.device.firmware.start_over();
-        let csts: Csts = self.registers.csts;
-        self.registers.csts = csts.with_pp(false);
-        self.fetch();
+        Ok(action == 3)
     }
 }

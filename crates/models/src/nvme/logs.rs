@@ -4,15 +4,14 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::nvme::feature::event;
 use flysch_wire::nvme::log::{
     CHANGED_LENGTH, EFFECTS_LENGTH, ERROR_ENTRY, ErrorEntry, RETAIN_EVENT, Smart,
 };
 use flysch_wire::nvme::{AdminOpcode, LogId, NvmOpcode, Sqe, Status, completion};
 
-use super::Nvme;
 use super::admin::ADMIN_COMMANDS;
-use super::transfer::{Parts, scatter};
+use super::device::Device;
+use super::transfer::Request;
 
 /// Entries of the error log (ELPE and one).
 pub(super) const ERRORS_MAX: usize = 64;
@@ -23,7 +22,7 @@ pub(super) const CRITICAL_TEMPERATURE: u16 = 358;
 const TEMPERATURE: u16 = 311;
 /// Critical warning: beyond a temperature threshold.
 pub(super) const TEMPERATURE_WARNS: u8 = 1 << 1;
-/// Critical warning: the media is read only.
+/// Percentage of spare blocks below which a device warns.
 const SPARE_THRESHOLD: u8 = 10;
 /// What data units count, bytes.
 const DATA_UNIT: u64 = 512_000;
@@ -75,6 +74,28 @@ impl Health {
         self.writes += 1;
         self.bytes_written += u64::from(len);
     }
+
+    /// The SMART log at `now`, with so many entries in the error log so far.
+    fn smart(&self, errors: u64, now: u64) -> Smart {
+        let units = |bytes: u64| u128::from(bytes.div_ceil(DATA_UNIT));
+        Smart {
+            critical_warning: self.warning,
+            temperature: self.temperature,
+            spare: 100,
+            spare_threshold: SPARE_THRESHOLD,
+            units_read: units(self.bytes_read),
+            units_written: units(self.bytes_written),
+            reads: self.reads.into(),
+            writes: self.writes.into(),
+            busy_minutes: 0,
+            power_cycles: self.power_cycles.into(),
+            power_on_hours: u128::from(now / 3_600_000_000_000),
+            unsafe_shutdowns: self.unsafe_shutdowns.into(),
+            media_errors: self.media_errors.into(),
+            error_entries: errors.into(),
+            ..Smart::default()
+        }
+    }
 }
 
 /// Commands that failed, youngest first.
@@ -85,6 +106,15 @@ pub(super) struct ErrorLog {
 }
 
 impl ErrorLog {
+    /// A command of `queue` failed: the log says more, and the bit of the status field that tells
+    /// so is the answer.
+    #[cold]
+    pub(super) fn failed(&mut self, queue: u16, command: &Sqe, status: u16) -> u16 {
+        let lba = if queue == 0 { 0 } else { command.slba() };
+        self.note((queue, command.cid), status, (lba, command.nsid));
+        completion::MORE
+    }
+
     /// A failure: queue and command id, status field, block and namespace.
     pub(super) fn note(&mut self, (sq, cid): (u16, u16), status: u16, (lba, nsid): (u64, u32)) {
         self.count += 1;
@@ -113,25 +143,19 @@ impl ErrorLog {
     }
 }
 
-impl Nvme {
-    /// A command failed: the error log says more, and the status field tells so.
-    #[cold]
-    pub(super) fn note_failure(&mut self, index: u16, status: u16) -> u16 {
-        let task = self.tasks.get(index);
-        let command = &task.command;
-        let lba = if task.queue == 0 { 0 } else { command.slba() };
-        let (of, about) = ((task.queue, command.cid), (lba, command.nsid));
-        self.device.errors.note(of, status, about);
-        completion::MORE
-    }
-
-    /// Get log page.
-    pub(super) fn get_log_page(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let [cdw10, cdw11, low, high, ..] = command.cdw10;
+impl Device {
+    /// Get log page at `now`: gives it to the host. The page that was read, if what it tells of may
+    /// be told again.
+    pub(super) fn get_log_page(
+        &mut self,
+        request: &Request<'_>,
+        now: u64,
+    ) -> Result<Option<LogId>, Status> {
+        let [cdw10, cdw11, low, high, ..] = request.command.cdw10;
         let dwords = u64::from(cdw10 >> 16 | cdw11 << 16) + 1;
         let (offset, len) = (u64::from(low) | u64::from(high) << 32, dwords * 4);
         let id = LogId::from_bits(cdw10 as u8);
-        let page = self.log_page(id)?;
+        let page = self.log_page(id, now)?;
         if offset % 4 != 0 || offset > page.len() as u64 || len > LOG_MAX {
             return Err(Status::InvalidField);
         }
@@ -139,82 +163,50 @@ impl Nvme {
         let rest = &page[offset as usize..];
         let there = rest.len().min(data.len());
         data[..there].copy_from_slice(&rest[..there]);
-        let sizes = (self.registers.page, len);
-        scatter(Parts::new(&self.memory, command, sizes, true), &data)?;
-        if cdw10 & RETAIN_EVENT == 0 {
-            if id == LogId::ChangedNamespaces {
-                self.device.changed.clear();
-            }
-            self.log_was_read(id.into_bits());
+        request.give(&data)?;
+        if cdw10 & RETAIN_EVENT != 0 {
+            return Ok(None);
         }
-        Ok(0)
+        if id == LogId::ChangedNamespaces {
+            self.spaces.changed.clear();
+        }
+        Ok(Some(id))
     }
 
-    fn log_page(&self, id: LogId) -> Result<Vec<u8>, Status> {
+    fn log_page(&self, id: LogId, now: u64) -> Result<Vec<u8>, Status> {
         Ok(match id {
             LogId::Supported => supported(),
-            LogId::Errors => self.device.errors.page(),
-            LogId::Smart => self.smart().to_bytes().to_vec(),
-            LogId::Firmware => self.device.firmware.page(),
+            LogId::Errors => self.errors.page(),
+            LogId::Smart => self.health.smart(self.errors.count, now).to_bytes().to_vec(),
+            LogId::Firmware => self.firmware.page(),
             LogId::ChangedNamespaces => {
                 let mut page = vec![0; CHANGED_LENGTH];
-                let mut changed = self.device.changed.clone();
+                let mut changed = self.spaces.changed.clone();
                 changed.sort_unstable();
                 for (place, id) in page.chunks_exact_mut(4).zip(changed) {
                     place.copy_from_slice(&id.to_le_bytes());
                 }
                 page
             }
-            LogId::Effects => effects(self.device.has_zones),
-            LogId::Sanitize => self.device.sanitized.page(&self.device.upkeep, self.now.nanos()),
+            LogId::Effects => effects(self.spaces.has_zones),
+            LogId::Sanitize => self.upkeep.page(now),
             _ => return Err(Status::LogPage),
         })
     }
 
-    fn smart(&self) -> Smart {
-        let health = &self.device.health;
-        let units = |bytes: u64| u128::from(bytes.div_ceil(DATA_UNIT));
-        Smart {
-            critical_warning: health.warning,
-            temperature: health.temperature,
-            spare: 100,
-            spare_threshold: SPARE_THRESHOLD,
-            units_read: units(health.bytes_read),
-            units_written: units(health.bytes_written),
-            reads: health.reads.into(),
-            writes: health.writes.into(),
-            busy_minutes: 0,
-            power_cycles: health.power_cycles.into(),
-            power_on_hours: u128::from(self.now.nanos() / 3_600_000_000_000),
-            unsafe_shutdowns: health.unsafe_shutdowns.into(),
-            media_errors: health.media_errors.into(),
-            error_entries: self.device.errors.count.into(),
-            ..Smart::default()
-        }
-    }
-
-    /// Sets the composite temperature, kelvin: beyond the thresholds an event follows.
-    pub fn set_temperature(&mut self, kelvin: u16) {
-        self.device.health.temperature = kelvin;
-        self.look_at_health();
-    }
-
-    /// Tells of a temperature beyond its thresholds, once until it is back between them.
-    pub(super) fn look_at_health(&mut self) {
-        let (over, under) = self.device.features.thresholds;
-        let health = &mut self.device.health;
+    /// Compares the temperature with its thresholds: whether it has left them and the host wants to
+    /// know.
+    pub(super) fn look_at_temperature(&mut self) -> bool {
+        let (over, under) = self.features.thresholds;
+        let health = &mut self.health;
         let beyond = health.temperature >= over || health.temperature <= under;
         let was = health.warning & TEMPERATURE_WARNS != 0;
         health.warning &= !TEMPERATURE_WARNS;
         if beyond {
             health.warning |= TEMPERATURE_WARNS;
         }
-        let is_wanted = self.device.features.async_events() & u32::from(TEMPERATURE_WARNS) != 0;
-        if beyond && !was && is_wanted {
-            /// Temperature threshold.
-            const THRESHOLD: u8 = 1;
-            self.tell(event::SMART, THRESHOLD, LogId::Smart);
-        }
+        let is_wanted = self.features.async_events() & u32::from(TEMPERATURE_WARNS) != 0;
+        beyond && !was && is_wanted
     }
 }
 

@@ -5,11 +5,17 @@
 //! input carries `now`, and [`Nvme::next_event`] says when it next has something to do.
 //!
 //! One command, through the files of this module: a doorbell (`queue`) makes the controller fetch
-//! entries into tasks (`task`); `flow` decides at once *what* will happen (`io` for commands to
-//! namespaces); the shared media decides *when*, through one or two events; at the last of them
-//! data is copied (`transfer`), admin commands are carried out (`admin`), and the completion is
-//! posted. Reads take their data at that last moment, writes are in the store from that moment on:
-//! a command that is aborted earlier leaves no trace.
+//! entries into tasks (`task`); `flow` has it decided at once *what* will happen (`device`); the
+//! shared media decides *when*, through one or two events; at the last of them data is copied
+//! (`transfer`), admin commands are carried out (`admin`), and the completion is posted. Reads take
+//! their data at that last moment, writes are in the store from that moment on: a command that is
+//! aborted earlier leaves no trace.
+//!
+//! [`Nvme`] itself holds the thread of a command and what concerns all parts: resets, faults, the
+//! end of a controller beyond help. State that only some of it needs is an object of its own: the
+//! queues (`queue`), the flash and its write buffer (`backend`), what is told by events (`events`),
+//! the registers (`controller`), and behind them the device with its namespaces (`device`,
+//! `spaces`), features, logs, firmware and long operations.
 //!
 //! Everything the host writes is hostile. An address outside DMA memory, a doorbell that is none, a
 //! list that makes no sense ends in the status or event the specification has for it; queues the
@@ -17,17 +23,19 @@
 //! transfer.
 
 mod admin;
+mod backend;
 mod buffer;
+mod clock;
 pub mod config;
 mod controller;
 mod copy;
+mod device;
 mod events;
 mod features;
 mod firmware;
 mod flow;
 mod identify;
 mod inject;
-mod io;
 mod link;
 mod logs;
 mod namespace;
@@ -35,14 +43,14 @@ mod power;
 pub mod profile;
 mod queue;
 mod reservation;
+mod ring;
+mod spaces;
 mod task;
 mod transfer;
 mod upkeep;
 mod zone;
 
-use alloc::collections::VecDeque;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
 
@@ -53,96 +61,43 @@ pub(crate) use firmware::revision_of;
 pub use identify::VENDOR;
 pub use link::Link;
 
-use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
-use crate::media::Media;
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
+use backend::Backend;
+use clock::{Clock, Event};
 use controller::Registers;
-use namespace::Device;
-use queue::{Queues, SLOT_BITS};
-use task::{TaskRef, Tasks};
-
-/// What will happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The firmware has a command and looks what it needs.
-    Accepted(TaskRef),
-    /// The first data of a read is ready to be sent.
-    Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
-    Arrived(TaskRef, u32),
-    /// A command ends.
-    Complete(TaskRef),
-    /// A die may be done programming.
-    Die(u16),
-    /// CSTS.RDY follows CC.EN.
-    Follows { epoch: u32, ready: bool },
-    /// The shutdown is complete.
-    ShutDown { epoch: u32 },
-    /// A format or a sanitize operation ends.
-    Upkeep { number: u32 },
-    /// Firmware runs.
-    Activated { epoch: u32 },
-}
-
-/// What of the configuration stays as it is.
-#[derive(Debug)]
-struct Setup {
-    stride: u8,
-    queues: u16,
-    entries: u32,
-    vectors: u16,
-    transfer_max: u32,
-    sgls: bool,
-    shadow_doorbells: bool,
-    lists: bool,
-    retry_delays: [u16; 3],
-    serial: String,
-    seed: u64,
-}
+use device::Device;
+use queue::Queues;
+use ring::Finished;
+use task::Tasks;
 
 /// A modelled NVMe controller with its namespaces.
 #[derive(Debug)]
 pub struct Nvme {
     memory: GuestMemory,
-    profile: profile::Profile,
-    setup: Setup,
     registers: Registers,
     queues: Queues,
     tasks: Tasks,
-    media: Media,
+    backend: Backend,
     /// The software of a published host, if it is to be spent.
     processor: Option<Processor>,
     device: Device,
-    events: Events<Event>,
+    clock: Clock,
     faults: Injector,
     /// What losses of power did.
     lost: Loss,
-    /// When the device finished, by queue and the low bits of the command id.
-    done: Vec<u64>,
-    /// Writes that wait for room in the write buffer, in order.
-    writes: VecDeque<TaskRef>,
-    /// Commands that wait until so many bytes were programmed.
-    flushes: Vec<(TaskRef, u64)>,
+    finished: Finished,
     /// Copies that were taken up.
-    copies: Vec<copy::Copying>,
+    copies: copy::Copies,
     /// Memory of the controller that the host reaches.
     buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
     told: events::Told,
-    /// Counts controller resets; an event of an earlier life is stale.
-    epoch: u32,
-    /// Counts completions posted to a queue without interrupts.
-    silent: u64,
-    /// Vectors raised and not yet taken, a bit each, and how often that was.
-    messages: u64,
-    interrupts: u64,
-    now: Instant,
 }
 
 impl Nvme {
@@ -153,46 +108,22 @@ impl Nvme {
     pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
         let commands = usize::from(config.commands);
-        let setup = Setup {
-            stride: config.stride,
-            queues: config.queues,
-            entries: config.entries,
-            vectors: config.vectors,
-            transfer_max: config.transfer_max,
-            sgls: config.sgls,
-            shadow_doorbells: config.shadow_doorbells,
-            lists: config.lists,
-            retry_delays: config.retry_delays,
-            serial: config.serial.clone(),
-            seed: config.seed,
-        };
-        let mut this = Self {
-            profile: config.profile,
+        Ok(Self {
             registers: Registers::new(&config),
-            queues: Queues::new(config.queues),
+            queues: Queues::new(&config),
             tasks: Tasks::new(commands),
-            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
+            backend: Backend::new(&config),
             processor: config.software.map(Processor::new),
-            events: Events::with_capacity(2 * commands + 64),
+            clock: Clock::with_capacity(2 * commands + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
             lost: Loss::default(),
-            done: queue::done_table(config.queues),
-            writes: VecDeque::with_capacity(commands),
-            flushes: Vec::with_capacity(commands),
-            copies: Vec::new(),
+            finished: Finished::new(config.queues),
+            copies: copy::Copies::default(),
             buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
-            epoch: 0,
-            silent: 0,
-            messages: 0,
-            interrupts: 0,
-            now: Instant::START,
             device: Device::new(config),
             memory: memory.into(),
-            setup,
-        };
-        this.set_up_media();
-        Ok(this)
+        })
     }
 
     /// Bytes of the controller memory buffer, which lies at [`CMB_OFFSET`] of the registers.
@@ -206,28 +137,14 @@ impl Nvme {
         &mut self.memory
     }
 
-    /// Reads the register at `offset` (4-byte aligned) at `now`.
-    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
-        self.advance(now);
-        self.read_register(offset)
-    }
-
-    /// Writes the register at `offset` (4-byte aligned) at `now`.
-    #[inline]
-    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
-        self.advance(now);
-        self.write_register(offset, value);
-    }
-
     /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while let Some((at, event)) = self.events.pop_due(now) {
-            self.now = self.now.max(at);
+        while let Some(event) = self.clock.take_due(now) {
             self.happen(event);
         }
-        self.now = self.now.max(now);
+        self.clock.pass(now);
     }
 
     /// The bus resets the controller: its registers are as after power-on. What the namespaces
@@ -242,7 +159,7 @@ impl Nvme {
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
-        self.events.next()
+        self.clock.next()
     }
 
     /// The interrupt line: level, active while completions wait in queues with interrupts.
@@ -253,35 +170,29 @@ impl Nvme {
 
     /// A vector that was raised since the last question, each once.
     pub fn take_vector(&mut self) -> Option<u16> {
-        let vector = self.messages.trailing_zeros();
-        self.messages &= self.messages.wrapping_sub(1);
-        (vector < u64::BITS).then_some(vector as u16)
+        self.queues.interrupts.take_vector()
     }
 
     /// How many completions were posted to queues without interrupts.
     pub fn silent_completions(&self) -> u64 {
-        self.silent
+        self.queues.interrupts.silent
     }
 
     /// Interrupts so far.
     pub fn interrupts(&self) -> u64 {
-        self.interrupts
+        self.queues.interrupts.raised
     }
 
     /// When the device finished the command last completed of `queue` whose id has `slot` in its
     /// low ten bits.
     pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
-        if slot >> SLOT_BITS != 0 {
-            return None;
-        }
-        let nanos = *self.done.get(usize::from(queue) << SLOT_BITS | usize::from(slot))?;
-        (nanos != 0).then_some(Instant::from_nanos(nanos))
+        self.finished.at(queue, slot)
     }
 
     /// What the drive took from its supply until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
-        let now = now.max(self.now).nanos();
-        let mut media = self.media.clone_meter();
+        let now = now.max(self.clock.now()).nanos();
+        let mut media = self.backend.media.clone_meter();
         self.device.power.gone_to(self.device.features.apst(), now, |level, from, to| {
             media.slept(level, from, to);
         });
@@ -299,6 +210,12 @@ impl Nvme {
         self.faults.arm(plan);
     }
 
+    /// Sets the composite temperature, kelvin: beyond the thresholds an event follows.
+    pub fn set_temperature(&mut self, kelvin: u16) {
+        self.device.health.temperature = kelvin;
+        self.look_at_health();
+    }
+
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
         self.lost
@@ -306,25 +223,17 @@ impl Nvme {
 
     /// Why this machine could not keep or give the data of a namespace, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let spaces = self.device.spaces.iter().flatten();
-        spaces.filter_map(|space| space.store.failure()).next().map(Into::into)
+        self.device.spaces.iter().find_map(|space| space.store.failure()).map(Into::into)
     }
 
     /// The files that had no room for the data of a namespace.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.device.spaces.iter().flatten().filter_map(|space| space.store.full())
-    }
-
-    fn at(&mut self, nanos: u64, event: Event) {
-        self.events.push(Instant::from_nanos(nanos), event);
-    }
-
-    fn after(&mut self, nanos: u64, event: Event) {
-        self.events.push(self.now.after_nanos(nanos), event);
+        self.device.spaces.iter().filter_map(|space| space.store.full())
     }
 
     fn happen(&mut self, event: Event) {
+        let life = self.registers.epoch;
         match event {
             Event::Ready(task) => self.send_data(task),
             Event::Complete(task) => self.complete(task),
@@ -332,9 +241,12 @@ impl Nvme {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Upkeep { number } => self.upkeep_done(number),
-            Event::Follows { epoch, ready } if epoch == self.epoch => self.ready(ready),
-            Event::ShutDown { epoch } if epoch == self.epoch => self.shut_down(),
-            Event::Activated { epoch } if epoch == self.epoch => self.firmware_runs(),
+            Event::Follows { epoch, ready } if epoch == life => {
+                self.registers.follow(ready);
+                self.device.health.is_clean &= !ready;
+            }
+            Event::ShutDown { epoch } if epoch == life => self.shut_down(),
+            Event::Activated { epoch } if epoch == life => self.firmware_runs(),
             // An event of a controller life that a reset ended.
             _ => {}
         }
@@ -365,7 +277,7 @@ impl Model for Nvme {
     /// With more than one vector there are messages, and no line.
     #[inline]
     fn interrupt(&self) -> bool {
-        self.setup.vectors == 1 && self.line()
+        self.queues.vectors == 1 && self.line()
     }
 
     #[inline]
@@ -381,14 +293,14 @@ impl Model for Nvme {
 
 impl Messages for Nvme {
     fn vectors(&self) -> u16 {
-        self.setup.vectors
+        self.queues.vectors
     }
 
     #[inline]
     fn take_messages(&mut self) -> u64 {
-        match self.setup.vectors {
+        match self.queues.vectors {
             1 => 0,
-            _ => core::mem::take(&mut self.messages),
+            _ => self.queues.interrupts.take_all(),
         }
     }
 }

@@ -1,20 +1,18 @@
-//! Namespaces, and what else the device keeps besides data.
+//! A namespace: its data, its blocks, who may do what with them.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_wire::nvme::identify::{ALL_NAMESPACES, LbaFormat};
-use flysch_wire::nvme::zone;
+use flysch_wire::nvme::command::TransferFlags;
+use flysch_wire::nvme::identify::LbaFormat;
+use flysch_wire::nvme::{Sqe, Status, zone};
 
-use super::config::{Config, NAMESPACES_MAX, NamespaceConfig};
-use super::features::Features;
-use super::firmware::Firmware;
-use super::logs::{ErrorLog, Health};
-use super::power::Power;
+use super::config::NamespaceConfig;
+use super::identify::Names;
 use super::reservation::Reservation;
-use super::upkeep::{Sanitized, Upkeep};
+use super::task::{Purpose, Work};
 use super::zone::Zones;
-use crate::media::cache::{Cache, Units};
+use crate::media::Span;
 use crate::store::Store;
 
 /// The LBA formats every namespace has.
@@ -94,6 +92,22 @@ impl Marks {
     }
 }
 
+/// Blocks that a command names, as bytes of its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// A length that one command may transfer.
+#[inline]
+fn transfer_length(len: u64, longest: u32) -> Result<u32, Status> {
+    match u32::try_from(len) {
+        Ok(len) if len <= longest => Ok(len),
+        _ => Err(Status::InvalidField),
+    }
+}
+
 /// A namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
@@ -113,10 +127,12 @@ pub(super) struct Namespace {
     /// Its zones, if it is of the zoned command set, and the bytes of one.
     pub(super) zones: Option<Zones>,
     pub(super) zone_bytes: u64,
+    pub(super) names: Names,
 }
 
 impl Namespace {
-    pub(super) fn new(id: u32, config: NamespaceConfig) -> Self {
+    /// The one with this id, in a device of this seed.
+    pub(super) fn new(id: u32, config: NamespaceConfig, seed: u64) -> Self {
         let format = u8::from(config.block_size == 4096);
         let protect = if config.write_protected { WriteProtect::On } else { WriteProtect::None };
         let shift: u32 = FORMATS[usize::from(format)].shift.into();
@@ -137,16 +153,104 @@ impl Namespace {
             reservation: Reservation::default(),
             zones,
             zone_bytes: config.zones.map_or(0, |zones| zones.size),
+            names: Names::new(seed, id),
         }
     }
 
-    /// First byte on the medium.
-    pub(super) fn base(&self) -> u64 {
-        u64::from(self.id - 1) << PLACE_SHIFT
+    /// Its index among the namespaces.
+    #[inline]
+    pub(super) fn index(&self) -> u8 {
+        (self.id - 1) as u8
     }
 
+    /// Where `len` bytes at `offset` lie on the medium.
+    #[inline]
+    pub(super) fn span(&self, offset: u64, len: u64) -> Span {
+        let base = u64::from(self.id - 1) << PLACE_SHIFT;
+        Span { address: base + offset, len, limit: base + self.size }
+    }
+
+    #[inline]
     pub(super) fn blocks(&self) -> u64 {
         self.size >> self.shift
+    }
+
+    /// `count` blocks from `first` on, if there are as many.
+    #[inline]
+    pub(super) fn extent(&self, first: u64, count: u64) -> Result<Extent, Status> {
+        if first > self.blocks() || count > self.blocks() - first {
+            return Err(Status::LbaRange);
+        }
+        Ok(Extent { offset: first << self.shift, len: count << self.shift })
+    }
+
+    /// The blocks that a command reads or writes.
+    #[inline]
+    pub(super) fn extent_of(&self, command: &Sqe) -> Result<Extent, Status> {
+        let flags = TransferFlags::from_bits(command.cdw10[2]);
+        self.extent(command.slba(), u64::from(flags.nlb()) + 1)
+    }
+
+    /// What a write does, that transfers at most `longest` bytes.
+    #[inline]
+    pub(super) fn write_work(&self, command: &Sqe, longest: u32) -> Result<Work, Status> {
+        let Extent { offset, len } = self.extent_of(command)?;
+        let force = TransferFlags::from_bits(command.cdw10[2]).fua();
+        let len = transfer_length(len, longest)?;
+        Ok(Work::Write { space: self.index(), offset, len, force })
+    }
+
+    /// What a read does, that transfers at most `longest` bytes.
+    #[inline]
+    pub(super) fn read_work(
+        &self,
+        command: &Sqe,
+        purpose: Purpose,
+        longest: u32,
+    ) -> Result<Work, Status> {
+        let Extent { offset, len } = self.extent_of(command)?;
+        if self.marks.has(offset, len) {
+            return Err(Status::UnrecoveredRead);
+        }
+        let len = match purpose {
+            // Nothing crosses the link, so the longest transfer does not matter.
+            Purpose::Verify => u32::try_from(len).map_err(|_| Status::InvalidField)?,
+            _ => transfer_length(len, longest)?,
+        };
+        Ok(Work::Read { space: self.index(), offset, len, purpose })
+    }
+
+    /// Write uncorrectable: nobody can read the blocks until they are written.
+    pub(super) fn mark_unreadable(&mut self, command: &Sqe) -> Result<(), Status> {
+        let Extent { offset, len } = self.extent_of(command)?;
+        if self.marks.add(offset, len) { Ok(()) } else { Err(Status::CapacityExceeded) }
+    }
+
+    /// Sets feature 84h, if it can still be changed.
+    pub(super) fn set_protection(&mut self, wanted: WriteProtect) -> Result<(), Status> {
+        let may = match self.protect {
+            WriteProtect::None | WriteProtect::On => true,
+            kept => kept == wanted,
+        };
+        if !may {
+            return Err(Status::NotChangeable);
+        }
+        self.protect = wanted;
+        Ok(())
+    }
+
+    /// The controller was reset.
+    pub(super) fn reset(&mut self) {
+        self.reservation.reset();
+        self.zones.iter_mut().for_each(Zones::reset);
+    }
+
+    /// Power is back.
+    pub(super) fn power_on(&mut self) {
+        if self.protect == WriteProtect::UntilPowerCycle {
+            self.protect = WriteProtect::None;
+        }
+        self.reservation.power_on();
     }
 
     /// Everything is gone, and blocks are as `format` has them.
@@ -170,123 +274,5 @@ impl Namespace {
     /// CSI: which command set it is of.
     pub(super) fn command_set(&self) -> u8 {
         if self.zones.is_some() { zone::COMMAND_SET } else { 0 }
-    }
-}
-
-/// Everything behind the registers.
-#[derive(Debug)]
-pub(super) struct Device {
-    /// By id, from 1 on.
-    pub(super) spaces: Vec<Option<Namespace>>,
-    /// Capacity of the device, bytes.
-    pub(super) capacity: u64,
-    /// Whether some of them have zones.
-    pub(super) has_zones: bool,
-    pub(super) features: Features,
-    pub(super) firmware: Firmware,
-    pub(super) power: Power,
-    pub(super) health: Health,
-    pub(super) errors: ErrorLog,
-    /// Ids of namespaces that changed since the log was read.
-    pub(super) changed: Vec<u32>,
-    /// Formats and sanitize operations under way.
-    pub(super) upkeep: Upkeep,
-    pub(super) sanitized: Sanitized,
-    pub(super) cache: Cache,
-    /// Bytes that lie in the SLC area.
-    pub(super) slc_used: u64,
-    /// A shutdown waits for nothing but its time.
-    pub(super) is_shutting: bool,
-}
-
-impl Device {
-    pub(super) fn new(config: Config) -> Self {
-        let taken: u64 = config.namespaces.iter().map(|space| space.size).sum();
-        let has_zones = config.namespaces.iter().any(|space| space.zones.is_some());
-        let mut spaces: Vec<Option<Namespace>> =
-            (1..).zip(config.namespaces).map(|(id, of)| Some(Namespace::new(id, of))).collect();
-        spaces.resize_with(NAMESPACES_MAX, || None);
-        Self {
-            spaces,
-            capacity: config.capacity.max(taken),
-            has_zones,
-            features: Features::new(config.profile.host_memory.is_some()),
-            firmware: Firmware::new(),
-            power: Power::new(config.profile.power),
-            health: Health::default(),
-            errors: ErrorLog::default(),
-            changed: Vec::new(),
-            upkeep: Upkeep::default(),
-            sanitized: Sanitized::default(),
-            cache: Cache::new(config.volatile_cache || config.faults.cuts_power()),
-            slc_used: 0,
-            is_shutting: false,
-        }
-    }
-
-    /// The index of a namespace by its id, attached or not.
-    #[inline]
-    pub(super) fn index(&self, id: u32) -> Option<u8> {
-        let index = id.checked_sub(1)?;
-        self.spaces.get(index as usize)?.as_ref().map(|_| index as u8)
-    }
-
-    #[inline]
-    pub(super) fn space(&self, index: u8) -> Option<&Namespace> {
-        self.spaces.get(usize::from(index))?.as_ref()
-    }
-
-    #[inline]
-    pub(super) fn space_mut(&mut self, index: u8) -> Option<&mut Namespace> {
-        self.spaces.get_mut(usize::from(index))?.as_mut()
-    }
-
-    /// Bytes without a namespace.
-    pub(super) fn unallocated(&self) -> u64 {
-        let taken: u64 = self.spaces.iter().flatten().map(|space| space.size).sum();
-        self.capacity.saturating_sub(taken)
-    }
-
-    /// A namespace changed: whether the host knows of none yet.
-    pub(super) fn note_change(&mut self, id: u32) {
-        if id != ALL_NAMESPACES && !self.changed.contains(&id) {
-            self.changed.push(id);
-        }
-    }
-
-    /// What a reset of the controller takes back.
-    pub(super) fn reset(&mut self) {
-        self.features.reset();
-        self.power.reset();
-        self.is_shutting = false;
-        for space in self.spaces.iter_mut().flatten() {
-            space.reservation.reset();
-            space.zones.iter_mut().for_each(Zones::reset);
-        }
-        if self.firmware.start_over() {
-            self.changed.clear();
-        }
-    }
-
-    /// Power is back.
-    pub(super) fn power_on(&mut self) {
-        for space in self.spaces.iter_mut().flatten() {
-            if space.protect == WriteProtect::UntilPowerCycle {
-                space.protect = WriteProtect::None;
-            }
-            space.reservation.power_on();
-        }
-        if !self.health.is_clean {
-            self.health.unsafe_shutdowns += 1;
-        }
-        self.health.power_cycles += 1;
-        self.reset();
-    }
-}
-
-impl Units for Vec<Option<Namespace>> {
-    fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)> {
-        let space = self.get_mut(usize::from(number))?.as_mut()?;
-        Some((&mut space.store, false))
     }
 }

@@ -1,7 +1,9 @@
 //! Power states: set by the host, or entered by the device when it had nothing to do.
 
-use super::Nvme;
+use flysch_wire::nvme::Status;
+
 use super::profile::PowerState;
+use crate::media::energy::Meter;
 
 /// Which state the device is in.
 #[derive(Debug)]
@@ -27,15 +29,15 @@ impl Power {
         self.set
     }
 
-    /// Whether there is such a state; it is entered.
-    #[must_use]
-    pub(super) fn set(&mut self, state: u8, now: u64) -> bool {
-        let Some(entered) = self.states.get(usize::from(state)) else { return false };
+    /// Enters a state at `now`, if there is such a one, and `meter` is told.
+    pub(super) fn set(&mut self, state: u8, meter: &mut Meter, now: u64) -> Result<(), Status> {
+        let entered = self.states.get(usize::from(state)).ok_or(Status::InvalidField)?;
         if !entered.non_operational {
             self.operational = state;
         }
         (self.set, self.last_used) = (state, now);
-        true
+        meter.enter(state.into(), now);
+        Ok(())
     }
 
     /// Something ended at `now`.
@@ -74,23 +76,19 @@ impl Power {
         }
         state
     }
-}
 
-impl Nvme {
-    /// A command to a namespace arrives at `now`: when the device is awake for it.
+    /// A command to a namespace arrives at `now`: when the device is awake for it. Until then it
+    /// went down by `table`, and `meter` is told.
     #[inline]
-    pub(super) fn wake(&mut self, now: u64) -> u64 {
-        let table = self.device.features.apst();
-        let power = &mut self.device.power;
-        let meter = self.media.meter_mut();
-        let state = power.gone_to(table, now, |level, from, to| meter.slept(level, from, to));
-        power.last_used = now;
-        if state == power.operational {
+    pub(super) fn wake(&mut self, table: Option<&[u8]>, meter: &mut Meter, now: u64) -> u64 {
+        let state = self.gone_to(table, now, |level, from, to| meter.slept(level, from, to));
+        self.last_used = now;
+        if state == self.operational {
             return now;
         }
-        power.set = power.operational;
-        meter.enter(power.operational.into(), now);
-        let exit = power.states.get(usize::from(state)).map_or(0, |state| state.exit_us);
+        self.set = self.operational;
+        meter.enter(self.operational.into(), now);
+        let exit = self.states.get(usize::from(state)).map_or(0, |state| state.exit_us);
         now + u64::from(exit) * 1000
     }
 }

@@ -1,75 +1,43 @@
-//! Queues: rings in the host's memory, their doorbells, entries in and out.
+//! The queues of a controller: their doorbells, entries in and out.
 
-use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{Ordering, fence};
 
-use flysch_api::machine::OutOfRange;
-use flysch_wire::nvme::feature::event;
-use flysch_wire::nvme::{Cqe, Sqe, Status, command, completion};
+use flysch_api::machine::GuestMemory;
+use flysch_wire::nvme::command::{self, CreateCqFlags, CreateSqFlags};
+use flysch_wire::nvme::{Cqe, Sqe, Status};
 
-use super::Nvme;
+use super::config::Config;
+use super::ring::{Completion, Interrupts, Shadow, Submission, Unreachable};
 use super::task::Tasks;
-use crate::faults::Kind;
 
-/// A submission queue.
-#[derive(Debug)]
-pub(super) struct Submission {
-    pub(super) base: u64,
-    pub(super) entries: u32,
-    pub(super) head: u32,
-    pub(super) tail: u32,
-    /// The completion queue its commands end in.
-    pub(super) completion: u16,
+/// What is wrong with the ring of a doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RingError {
+    /// There is no such doorbell.
+    Doorbell,
+    /// The queue has no such entry, or the host took what it was not given.
+    Value,
+    /// What stands in for the doorbell cannot be reached.
+    Unreachable,
 }
 
-/// A completion queue.
-#[derive(Debug)]
-pub(super) struct Completion {
-    pub(super) base: u64,
-    pub(super) entries: u32,
-    pub(super) head: u32,
-    pub(super) tail: u32,
-    phase: bool,
-    vector: u16,
-    interrupts: bool,
-    /// Completions that wait for room.
-    waiting: VecDeque<Cqe>,
-}
-
-impl Submission {
-    pub(super) fn new(base: u64, entries: u32, completion: u16) -> Self {
-        Self { base, entries, head: 0, tail: 0, completion }
+impl From<Unreachable> for RingError {
+    fn from(_: Unreachable) -> Self {
+        Self::Unreachable
     }
 }
 
-impl Completion {
-    pub(super) fn new(base: u64, entries: u32, vector: u16, interrupts: bool) -> Self {
-        let waiting = VecDeque::new();
-        Self { base, entries, head: 0, tail: 0, phase: true, vector, interrupts, waiting }
-    }
-
-    /// Entries that the host has not taken.
-    fn used(&self) -> u32 {
-        distance(self.head, self.tail, self.entries)
-    }
-
-    fn is_full(&self) -> bool {
-        self.used() + 1 == self.entries
-    }
-}
-
-/// Entries from `from` to `to` in a ring of `entries`.
-fn distance(from: u32, to: u32, entries: u32) -> u32 {
-    if to >= from { to - from } else { to + entries - from }
+/// An entry that was fetched, and whether it was the last one the host has told of.
+pub(super) struct Fetched {
+    pub(super) entry: Sqe,
+    pub(super) is_last: bool,
 }
 
 /// All queues of a controller; the admin queues are number 0.
 #[derive(Debug)]
 pub(super) struct Queues {
-    pub(super) submission: Vec<Option<Submission>>,
-    pub(super) completion: Vec<Option<Completion>>,
+    submission: Vec<Option<Submission>>,
+    completion: Vec<Option<Completion>>,
     /// Submission queues with entries that were not fetched, a bit each.
     ready: u128,
     /// The submission queue whose turn it is.
@@ -80,38 +48,169 @@ pub(super) struct Queues {
     /// would end there: what waits stays as short as the commands that were on their way.
     blocked: u128,
     /// Where the host keeps doorbells in its memory, and where it is told when to ring.
-    pub(super) shadow: Option<Shadow>,
-}
-
-/// Doorbell buffers: a page of values and a page of event indices.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shadow {
-    pub(super) values: u64,
-    pub(super) events: u64,
+    shadow: Option<Shadow>,
+    pub(super) interrupts: Interrupts,
+    /// Interrupt vectors.
+    pub(super) vectors: u16,
+    /// Entries of an I/O queue at most.
+    entries_max: u32,
+    /// CAP.DSTRD.
+    stride: u8,
+    /// The host may keep doorbells in its memory.
+    may_shadow: bool,
 }
 
 impl Queues {
-    pub(super) fn new(pairs: u16) -> Self {
-        let count = usize::from(pairs) + 1;
+    pub(super) fn new(config: &Config) -> Self {
+        let count = usize::from(config.queues) + 1;
         let (mut submission, mut completion) = (Vec::new(), Vec::new());
         submission.resize_with(count, || None);
         completion.resize_with(count, || None);
-        Self { submission, completion, ready: 0, turn: 0, asserted: 0, blocked: 0, shadow: None }
+        Self {
+            submission,
+            completion,
+            ready: 0,
+            turn: 0,
+            asserted: 0,
+            blocked: 0,
+            shadow: None,
+            interrupts: Interrupts::default(),
+            vectors: config.vectors,
+            entries_max: config.entries,
+            stride: config.stride,
+            may_shadow: config.shadow_doorbells,
+        }
     }
 
+    /// There are no queues any more. What was counted stays.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.submission.len() as u16 - 1);
+        self.submission.fill_with(|| None);
+        self.completion.fill_with(|| None);
+        (self.ready, self.turn, self.asserted, self.blocked) = (0, 0, 0, 0);
+        (self.shadow, self.interrupts.messages) = (None, 0);
     }
 
+    /// Creates the admin queues: the bases and the entries of submission and completion queue.
+    pub(super) fn create_admin(&mut self, (asq, acq): (u64, u64), (sqes, cqes): (u32, u32)) {
+        self.submission[0] = Some(Submission::new(asq, sqes, 0));
+        self.completion[0] = Some(Completion::new(acq, cqes, 0, true));
+    }
+
+    /// The queue that CDW10 names, if it can be one.
+    fn number(&self, command: &Sqe) -> Result<u16, Status> {
+        let queue = command.cdw10[0] as u16;
+        let exists = queue != 0 && usize::from(queue) < self.submission.len();
+        if exists { Ok(queue) } else { Err(Status::QueueId) }
+    }
+
+    /// Entries and base of a queue that is to be created, with memory pages of `page` bytes.
+    fn shape(&self, command: &Sqe, contiguous: bool, page: u64) -> Result<(u32, u64), Status> {
+        let entries = (command.cdw10[0] >> 16) + 1;
+        if entries < 2 || entries > self.entries_max {
+            return Err(Status::QueueSize);
+        }
+        if !contiguous {
+            return Err(Status::InvalidField);
+        }
+        let base = command.data[0];
+        if base & (page - 1) != 0 {
+            return Err(Status::PrpOffset);
+        }
+        Ok((entries, base))
+    }
+
+    /// Create I/O completion queue.
+    pub(super) fn create_completion(&mut self, command: &Sqe, page: u64) -> Result<(), Status> {
+        let queue = self.number(command)?;
+        let flags = CreateCqFlags::from_bits(command.cdw10[1]);
+        if self.completion[usize::from(queue)].is_some() {
+            return Err(Status::QueueId);
+        }
+        let (entries, base) = self.shape(command, flags.pc(), page)?;
+        if flags.iv() >= self.vectors {
+            return Err(Status::InterruptVector);
+        }
+        let created = Completion::new(base, entries, flags.iv(), flags.ien());
+        self.completion[usize::from(queue)] = Some(created);
+        Ok(())
+    }
+
+    /// Create I/O submission queue.
+    pub(super) fn create_submission(&mut self, command: &Sqe, page: u64) -> Result<(), Status> {
+        let queue = self.number(command)?;
+        let flags = CreateSqFlags::from_bits(command.cdw10[1]);
+        let completion = self.completion.get(usize::from(flags.cqid()));
+        if flags.cqid() == 0 || completion.is_none_or(Option::is_none) {
+            return Err(Status::CqInvalid);
+        }
+        if self.submission[usize::from(queue)].is_some() {
+            return Err(Status::QueueId);
+        }
+        let (entries, base) = self.shape(command, flags.pc(), page)?;
+        let created = Submission::new(base, entries, flags.cqid());
+        self.submission[usize::from(queue)] = Some(created);
+        Ok(())
+    }
+
+    /// The submission queue that `command` deletes.
+    pub(super) fn submission_to_delete(&self, command: &Sqe) -> Result<u16, Status> {
+        let queue = self.number(command)?;
+        if self.submission[usize::from(queue)].is_none() {
+            return Err(Status::QueueId);
+        }
+        Ok(queue)
+    }
+
+    /// A submission queue goes; its commands have ended.
     pub(super) fn delete_submission(&mut self, queue: u16) {
         self.submission[usize::from(queue)] = None;
         self.ready &= !(1 << queue);
     }
 
-    pub(super) fn delete_completion(&mut self, queue: u16) {
+    /// Delete I/O completion queue.
+    pub(super) fn delete_completion(&mut self, command: &Sqe) -> Result<(), Status> {
+        let queue = self.number(command)?;
+        if self.completion[usize::from(queue)].is_none() {
+            return Err(Status::QueueId);
+        }
+        let mut users = self.submission.iter().flatten();
+        if users.any(|user| user.completion == queue) {
+            return Err(Status::QueueDeletion);
+        }
         self.completion[usize::from(queue)] = None;
         self.asserted &= !(1 << queue);
         self.blocked &= !(1 << queue);
+        Ok(())
+    }
+
+    /// Doorbell buffer config: the I/O queues' doorbells lie in memory from now on.
+    pub(super) fn set_shadow(
+        &mut self,
+        command: &Sqe,
+        memory: &GuestMemory,
+        page: u64,
+    ) -> Result<(), Status> {
+        if !self.may_shadow {
+            return Err(Status::InvalidOpcode);
+        }
+        let [values, events] = command.data;
+        let fits = |at: u64| at != 0 && at & (page - 1) == 0 && memory.contains(at, page as usize);
+        if !fits(values) || !fits(events) {
+            return Err(Status::InvalidField);
+        }
+        self.shadow = Some(Shadow { values, events, stride: self.stride });
+        Ok(())
+    }
+
+    /// Whether there are I/O queues.
+    pub(super) fn has_io(&self) -> bool {
+        self.completion[1..].iter().any(Option::is_some)
+    }
+
+    /// The completion queue in which the commands of `queue` end, if that still exists.
+    #[inline]
+    pub(super) fn completion_of(&self, queue: u16) -> Option<u16> {
+        Some(self.submission[usize::from(queue)].as_ref()?.completion)
     }
 
     /// Whether entries wait that the host wanted to be told of.
@@ -123,7 +222,7 @@ impl Queues {
     /// The next submission queue with something to fetch, from the one whose turn it is on, for
     /// which there is room.
     #[inline]
-    fn next_ready(&mut self, tasks: &Tasks) -> Option<u16> {
+    pub(super) fn next_ready(&mut self, tasks: &Tasks) -> Option<u16> {
         let count = self.submission.len() as u32;
         let mut left = self.ready;
         while left != 0 {
@@ -140,297 +239,193 @@ impl Queues {
         }
         None
     }
-}
 
-impl Nvme {
-    /// A doorbell was written.
-    pub(super) fn ring(&mut self, offset: u32, value: u32) {
-        let step = 4 << self.setup.stride;
+    /// Takes the next entry of a submission queue that is ready.
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        memory: &GuestMemory,
+        queue: u16,
+    ) -> Result<Option<Fetched>, Unreachable> {
+        let Some(submission) = &mut self.submission[usize::from(queue)] else {
+            self.ready &= !(1 << queue);
+            return Ok(None);
+        };
+        let at = submission.advance();
+        let is_last = submission.head == submission.tail;
+        if is_last {
+            self.ready &= !(1 << queue);
+        }
+        let mut bytes = [0; command::LENGTH];
+        memory.read(at, &mut bytes)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let entry = Sqe::from_words(core::array::from_fn(|at| u64::from_ne_bytes(words[at])));
+        Ok(Some(Fetched { entry, is_last }))
+    }
+
+    /// A doorbell, `offset` bytes behind the first one, was written. `lost` says whether the
+    /// interrupt of a command's completion gets lost.
+    pub(super) fn ring(
+        &mut self,
+        memory: &GuestMemory,
+        (offset, value): (u32, u32),
+        mut lost: impl FnMut(u16) -> bool,
+    ) -> Result<(), RingError> {
+        let step = 4 << self.stride;
         let number = offset / step;
         let (queue, is_head) = ((number / 2) as usize, number % 2 == 1);
-        if !offset.is_multiple_of(step) || queue >= self.queues.submission.len() {
-            return self.error_event(event::INVALID_DOORBELL);
+        if !offset.is_multiple_of(step) || queue >= self.submission.len() {
+            return Err(RingError::Doorbell);
         }
         let queue = queue as u16;
-        if self.shadow_of(queue, is_head).is_none() {
-            return if is_head {
-                self.move_head(queue, value)
-            } else {
-                self.move_tail(queue, value)
-            };
+        if self.shadow_of(queue).is_none() {
+            if !is_head {
+                return self.move_tail(queue, value);
+            }
+            self.move_head(queue, value)?;
+            return Ok(self.post_waiting(memory, queue, &mut lost)?);
         }
         // With doorbells in the host's memory a register says only that one has moved. Its value
         // may be older than what was taken from there meanwhile, and going back to it would carry
         // out the whole ring again.
-        let queues = &self.queues;
         let exists = match is_head {
-            true => queues.completion[usize::from(queue)].is_some(),
-            false => queues.submission[usize::from(queue)].is_some(),
+            true => self.completion[usize::from(queue)].is_some(),
+            false => self.submission[usize::from(queue)].is_some(),
         };
         if !exists {
-            return self.error_event(event::INVALID_DOORBELL);
+            return Err(RingError::Doorbell);
         }
-        if is_head {
-            self.look_at_shadow_head(queue);
-            self.post_waiting(queue);
-        } else {
-            self.look_at_shadow(queue);
+        if !is_head {
+            return Ok(self.look_at_shadow(memory, queue)?);
         }
-        self.fetch();
+        let looked = self.look_at_shadow_head(memory, queue);
+        Ok(looked.and(self.post_waiting(memory, queue, &mut lost))?)
     }
 
     /// The host has put entries into a submission queue.
     #[inline]
-    fn move_tail(&mut self, queue: u16, value: u32) {
-        let Some(submission) = &mut self.queues.submission[usize::from(queue)] else {
-            return self.error_event(event::INVALID_DOORBELL);
-        };
+    fn move_tail(&mut self, queue: u16, value: u32) -> Result<(), RingError> {
+        let submission = self.submission[usize::from(queue)].as_mut().ok_or(RingError::Doorbell)?;
         if value >= submission.entries {
-            return self.error_event(event::INVALID_DOORBELL_VALUE);
+            return Err(RingError::Value);
         }
         submission.tail = value;
         if submission.tail != submission.head {
-            self.queues.ready |= 1 << queue;
+            self.ready |= 1 << queue;
         }
-        self.fetch();
+        Ok(())
     }
 
     /// The host has taken entries from a completion queue.
     #[inline]
-    fn move_head(&mut self, queue: u16, value: u32) {
-        let Some(completion) = &mut self.queues.completion[usize::from(queue)] else {
-            return self.error_event(event::INVALID_DOORBELL);
-        };
-        let taken = value < completion.entries
-            && distance(completion.head, value, completion.entries) <= completion.used();
-        if !taken {
-            return self.error_event(event::INVALID_DOORBELL_VALUE);
+    fn move_head(&mut self, queue: u16, value: u32) -> Result<(), RingError> {
+        let completion = self.completion[usize::from(queue)].as_mut().ok_or(RingError::Doorbell)?;
+        if !completion.can_be_head(value) {
+            return Err(RingError::Value);
         }
         completion.head = value;
         if completion.head == completion.tail {
-            self.queues.asserted &= !(1 << queue);
+            self.asserted &= !(1 << queue);
         }
-        self.post_waiting(queue);
-        self.fetch();
+        Ok(())
     }
 
-    /// Posts what waited for room in a completion queue.
-    fn post_waiting(&mut self, queue: u16) {
-        while let Some(completion) = &mut self.queues.completion[usize::from(queue)] {
-            if completion.is_full() {
-                return;
-            }
-            let Some(entry) = completion.waiting.pop_front() else {
-                self.queues.blocked &= !(1 << queue);
-                return;
-            };
-            self.post(queue, entry);
-        }
-    }
-
-    /// Takes commands from the submission queues, one of each in turn, as far as there is room.
+    /// The doorbells in the host's memory, if those of `queue` lie there.
     #[inline]
-    pub(super) fn fetch(&mut self) {
-        while self.is_working() {
-            let Some(queue) = self.queues.next_ready(&self.tasks) else { return };
-            self.fetch_one(queue);
-        }
-    }
-
-    #[inline]
-    fn fetch_one(&mut self, queue: u16) {
-        let Some(submission) = &mut self.queues.submission[usize::from(queue)] else {
-            self.queues.ready &= !(1 << queue);
-            return;
-        };
-        let at = submission.base + u64::from(submission.head) * command::LENGTH as u64;
-        let next = submission.head + 1;
-        submission.head = if next < submission.entries { next } else { 0 };
-        if submission.head == submission.tail {
-            self.queues.ready &= !(1 << queue);
-            self.look_at_shadow(queue);
-        }
-        let mut bytes = [0; command::LENGTH];
-        if self.memory.read(at, &mut bytes).is_err() {
-            return self.fail_fatally();
-        }
-        let (words, _) = bytes.as_chunks::<8>();
-        let entry = Sqe::from_words(core::array::from_fn(|at| u64::from_ne_bytes(words[at])));
-        if let Some(index) = self.tasks.take(queue, entry) {
-            self.receive(index);
-        }
-    }
-
-    /// Where the shadow doorbell and the event index of a queue lie.
-    fn shadow_of(&self, queue: u16, is_head: bool) -> Option<(u64, u64)> {
-        let shadow = self.queues.shadow.filter(|_| queue != 0)?;
-        let offset = (2 * u64::from(queue) + u64::from(is_head)) * (4 << self.setup.stride);
-        Some((shadow.values + offset, shadow.events + offset))
+    fn shadow_of(&self, queue: u16) -> Option<Shadow> {
+        self.shadow.filter(|_| queue != 0)
     }
 
     /// Takes the tail of a queue from the host's memory, and asks to be told of the next.
-    fn look_at_shadow(&mut self, queue: u16) {
-        let Some((value, event)) = self.shadow_of(queue, false) else { return };
-        let Ok(tail) = self.exchange_shadow(value, event) else { return self.fail_fatally() };
-        let Some(submission) = &mut self.queues.submission[usize::from(queue)] else { return };
+    pub(super) fn look_at_shadow(
+        &mut self,
+        memory: &GuestMemory,
+        queue: u16,
+    ) -> Result<(), Unreachable> {
+        let Some(shadow) = self.shadow_of(queue) else { return Ok(()) };
+        let tail = shadow.exchange(memory, queue, false)?;
+        let Some(submission) = &mut self.submission[usize::from(queue)] else { return Ok(()) };
         if tail < submission.entries && tail != submission.head {
             submission.tail = tail;
-            self.queues.ready |= 1 << queue;
+            self.ready |= 1 << queue;
         }
+        Ok(())
     }
 
     /// Takes the head of a completion queue from the host's memory.
-    fn look_at_shadow_head(&mut self, queue: u16) {
-        let Some((value, event)) = self.shadow_of(queue, true) else { return };
-        let Ok(head) = self.exchange_shadow(value, event) else { return self.fail_fatally() };
-        let Some(completion) = &mut self.queues.completion[usize::from(queue)] else { return };
-        let fits = head < completion.entries
-            && distance(completion.head, head, completion.entries) <= completion.used();
-        if fits {
-            completion.head = head;
-            if head == completion.tail {
-                self.queues.asserted &= !(1 << queue);
+    fn look_at_shadow_head(&mut self, memory: &GuestMemory, queue: u16) -> Result<(), Unreachable> {
+        let Some(shadow) = self.shadow_of(queue) else { return Ok(()) };
+        let head = shadow.exchange(memory, queue, true)?;
+        // One that makes no sense there is no event of: it is not taken.
+        let _ = self.move_head(queue, head);
+        Ok(())
+    }
+
+    /// Posts an entry, or keeps it until there is room; `lost` is as for [`ring`](Self::ring).
+    #[inline]
+    pub(super) fn announce(
+        &mut self,
+        memory: &GuestMemory,
+        (queue, entry): (u16, Cqe),
+        mut lost: impl FnMut(u16) -> bool,
+    ) -> Result<(), Unreachable> {
+        let waits = self.completion[usize::from(queue)]
+            .as_ref()
+            .is_none_or(|completion| completion.is_full() || !completion.waiting.is_empty());
+        if !waits {
+            return self.post(memory, (queue, entry), &mut lost);
+        }
+        let looked = self.look_at_shadow_head(memory, queue);
+        if let Some(completion) = &mut self.completion[usize::from(queue)] {
+            completion.waiting.push_back(entry);
+            self.blocked |= 1 << queue;
+        }
+        looked.and(self.post_waiting(memory, queue, &mut lost))
+    }
+
+    /// Posts what waited for room in a completion queue.
+    fn post_waiting(
+        &mut self,
+        memory: &GuestMemory,
+        queue: u16,
+        lost: &mut impl FnMut(u16) -> bool,
+    ) -> Result<(), Unreachable> {
+        let mut posted = Ok(());
+        while let Some(completion) = &mut self.completion[usize::from(queue)] {
+            if completion.is_full() {
+                break;
             }
+            let Some(entry) = completion.waiting.pop_front() else {
+                self.blocked &= !(1 << queue);
+                break;
+            };
+            posted = posted.and(self.post(memory, (queue, entry), lost));
         }
-    }
-
-    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the
-    /// next.
-    ///
-    /// The index is written before the doorbell is read once more, so that what the host did not
-    /// tell of because of the old index is seen. The host does it the other way round on a
-    /// processor of its own: it writes the doorbell and then reads the index. With neither store
-    /// before the other's load each could see the old value, hence the fence.
-    fn exchange_shadow(&self, value: u64, event: u64) -> Result<u32, OutOfRange> {
-        let doorbell = self.load_shadow(value)?;
-        self.memory.store32(event, doorbell.to_le())?;
-        fence(Ordering::SeqCst);
-        let doorbell = self.load_shadow(value);
-        // The entries before it are read after it.
-        fence(Ordering::Acquire);
-        doorbell
-    }
-
-    fn load_shadow(&self, address: u64) -> Result<u32, OutOfRange> {
-        let mut bytes = [0; 4];
-        self.memory.read(address, &mut bytes)?;
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    /// Tells the host of the end of a task and gives its entry back.
-    #[inline]
-    pub(super) fn finish(&mut self, index: u16, status: u16, result: u32) {
-        let task = self.tasks.get(index);
-        let (queue, cid) = (task.queue, task.command.cid);
-        let given = if status == 0 { task.result } else { 0 };
-        let result = result | given as u32;
-        let dw1 = (given >> 32) as u32;
-        let more = match status {
-            0 => 0,
-            _ => self.note_failure(index, status),
-        };
-        self.tasks.release(index);
-        let slot = usize::from(queue) << SLOT_BITS | usize::from(cid & ((1 << SLOT_BITS) - 1));
-        self.done[slot] = self.now.nanos();
-        let Some(submission) = &self.queues.submission[usize::from(queue)] else { return };
-        let completion = submission.completion;
-        let status = status | more;
-        let entry = Cqe { result, dw1, sq: queue, cid, status, ..Cqe::default() };
-        self.announce(completion, entry);
-        self.fetch();
-    }
-
-    /// Posts an entry, or keeps it until there is room.
-    #[inline]
-    fn announce(&mut self, queue: u16, entry: Cqe) {
-        if self.faults.is_active() && self.fault_in_completion(queue, entry) {
-            return;
-        }
-        self.announce_as_it_is(queue, entry);
-    }
-
-    /// As [`announce`](Self::announce), without a fault.
-    #[inline]
-    pub(super) fn announce_as_it_is(&mut self, queue: u16, entry: Cqe) {
-        let full = |queues: &Queues| {
-            queues.completion[usize::from(queue)]
-                .as_ref()
-                .is_none_or(|completion| completion.is_full() || !completion.waiting.is_empty())
-        };
-        if full(&self.queues) {
-            self.look_at_shadow_head(queue);
-            if let Some(completion) = &mut self.queues.completion[usize::from(queue)] {
-                completion.waiting.push_back(entry);
-                self.queues.blocked |= 1 << queue;
-            }
-            return self.post_waiting(queue);
-        }
-        self.post(queue, entry);
+        posted
     }
 
     /// Writes an entry into a completion queue that has room, and interrupts.
-    pub(super) fn post(&mut self, queue: u16, entry: Cqe) {
-        let head = self.queues.submission[usize::from(entry.sq)].as_ref().map_or(0, |sq| sq.head);
-        let Some(completion) = &mut self.queues.completion[usize::from(queue)] else { return };
-        let at = completion.base + u64::from(completion.tail) * completion::LENGTH as u64;
-        // A phase that a fault has turned stays so.
-        let phase = completion.phase ^ entry.phase;
-        let entry = Cqe { sq_head: head as u16, phase, ..entry };
-        completion.tail += 1;
-        if completion.tail == completion.entries {
-            (completion.tail, completion.phase) = (0, !completion.phase);
+    fn post(
+        &mut self,
+        memory: &GuestMemory,
+        (queue, entry): (u16, Cqe),
+        lost: &mut impl FnMut(u16) -> bool,
+    ) -> Result<(), Unreachable> {
+        let head = self.submission[usize::from(entry.sq)].as_ref().map_or(0, |sq| sq.head);
+        let Some(completion) = &mut self.completion[usize::from(queue)] else { return Ok(()) };
+        completion.push(memory, Cqe { sq_head: head as u16, ..entry })?;
+        if !completion.interrupts {
+            self.interrupts.silent += 1;
+        } else if !lost(entry.cid) {
+            self.asserted |= 1 << queue;
+            self.interrupts.raise(completion.vector);
         }
-        let (interrupts, vector) = (completion.interrupts, completion.vector);
-        let words = entry.to_words().map(u64::to_ne_bytes);
-        let mut bytes = [0; completion::LENGTH];
-        bytes[..8].copy_from_slice(&words[0]);
-        bytes[8..].copy_from_slice(&words[1]);
-        // The word with the phase comes last: a host in another thread looks at it.
-        let last = u32::from_ne_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-        let written = self.memory.write(at, &bytes[..12]);
-        if written.and_then(|()| self.memory.store32(at + 12, last)).is_err() {
-            return self.fail_fatally();
-        }
-        if !interrupts {
-            self.silent += 1;
-        } else if !self.faults.is_active()
-            || !self.faults.fires(Kind::LostInterrupt, self.now, entry.cid.into())
-        {
-            self.queues.asserted |= 1 << queue;
-            self.messages |= 1 << vector;
-            self.interrupts += 1;
-        }
-        if self.queues.shadow.is_some() {
-            self.look_at_shadow_head(queue);
-        }
-    }
-
-    /// Creates the admin queues.
-    pub(super) fn create_admin_queues(&mut self, entries: (u32, u32)) {
-        let r = &self.registers;
-        self.queues.submission[0] = Some(Submission::new(r.asq, entries.0, 0));
-        self.queues.completion[0] = Some(Completion::new(r.acq, entries.1, 0, true));
-    }
-
-    /// Ends every command of a submission queue because it is deleted.
-    pub(super) fn end_commands_of(&mut self, queue: u16) {
-        let of_queue: Vec<u16> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.queue == queue)
-            .map(|(index, _)| index)
-            .collect();
-        for index in of_queue {
-            self.forget_waits(index);
-            self.finish(index, Status::SqDeleted.into_bits(), 0);
+        match self.shadow {
+            Some(_) => self.look_at_shadow_head(memory, queue),
+            None => Ok(()),
         }
     }
 }
 
-/// Low bits of a command id that name a slot, for [`Nvme::device_done`].
-pub(super) const SLOT_BITS: usize = 10;
-
-/// The table of when the device was done, for so many queue pairs.
-pub(super) fn done_table(pairs: u16) -> Vec<u64> {
-    vec![0; (usize::from(pairs) + 1) << SLOT_BITS]
-}
+#[cfg(test)]
+mod tests;

@@ -4,23 +4,29 @@
 //! (feature 81h), and another one may come after a reset. A host without an identifier is nobody's
 //! other half: what it has registered goes with the reset.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_wire::nvme::reservation::{
     EXTENDED_HEADER, ExtendedRegistrant, IGNORE_KEY, Registrant, ReservationStatus,
     ReservationType, acquire, register, release,
 };
-use flysch_wire::nvme::{NvmOpcode, Sqe, Status};
+use flysch_wire::nvme::{NvmOpcode, Status};
 
-use super::Nvme;
 use super::identify::CONTROLLER;
-use super::transfer::{Parts, gather, scatter};
+use super::transfer::Request;
 
 /// Most hosts that can be registered with a namespace.
 const REGISTRANTS_MAX: usize = 32;
 
 type HostId = [u8; 16];
+
+/// Who the host says it is (feature 81h).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostName {
+    pub(super) id: HostId,
+    /// It has 128 bits.
+    pub(super) is_wide: bool,
+}
 
 /// What hosts have agreed on about a namespace.
 #[derive(Debug, Default)]
@@ -102,6 +108,29 @@ impl Reservation {
     pub(super) fn power_on(&mut self) {
         if !self.persists {
             (self.registrants, self.held) = (Vec::new(), None);
+        }
+    }
+
+    /// Carries out a command of `host`.
+    pub(super) fn carry_out(
+        &mut self,
+        request: &Request<'_>,
+        host: &HostName,
+    ) -> Result<(), Status> {
+        let opcode = NvmOpcode::from_bits(request.command.opcode);
+        let cdw10 = request.command.cdw10[0];
+        if opcode == NvmOpcode::ReservationReport {
+            return self.give_report(request, host);
+        }
+        let mut bytes = [0; 16];
+        let keys = if opcode == NvmOpcode::ReservationRelease { 8 } else { 16 };
+        request.take(&mut bytes[..keys])?;
+        let (pair, _) = bytes.as_chunks::<8>();
+        let keys = [u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1])];
+        match opcode {
+            NvmOpcode::ReservationRegister => self.register(host.id, cdw10, keys),
+            NvmOpcode::ReservationAcquire => self.acquire(host.id, cdw10, keys),
+            _ => self.release(host.id, cdw10, keys[0]),
         }
     }
 
@@ -210,6 +239,21 @@ impl Reservation {
         Ok(())
     }
 
+    fn give_report(&self, request: &Request<'_>, host: &HostName) -> Result<(), Status> {
+        let [cdw10, cdw11, ..] = request.command.cdw10;
+        let extended = cdw11 & 1 != 0;
+        // The short form has no room for a wide identifier.
+        if host.is_wide && !extended {
+            return Err(Status::HostIdFormat);
+        }
+        let wanted = (u64::from(cdw10) + 1) * 4;
+        let mut data = self.report(extended);
+        let most = wanted.min(request.longest.into()) as usize;
+        data.truncate(most);
+        data.resize(most.min(data.len().next_multiple_of(4096)), 0);
+        request.give(&data)
+    }
+
     /// The report: who is registered, who holds what.
     fn report(&self, extended: bool) -> Vec<u8> {
         let rtype = self.held.map_or(0, |(kind, _)| kind.into_bits());
@@ -244,48 +288,5 @@ fn reservation_type(cdw10: u32) -> Result<ReservationType, Status> {
     match ReservationType::from_bits((cdw10 >> 8) as u8) {
         ReservationType::Unknown(_) => Err(Status::InvalidField),
         known => Ok(known),
-    }
-}
-
-impl Nvme {
-    /// A command of reservations.
-    pub(super) fn reserve(&mut self, command: &Sqe) -> Result<(), Status> {
-        let number = self.namespace_of(command.nsid)?;
-        let opcode = NvmOpcode::from_bits(command.opcode);
-        let host = self.device.features.host_id;
-        let cdw10 = command.cdw10[0];
-        if opcode == NvmOpcode::ReservationReport {
-            return self.report_reservation(command, number);
-        }
-        let mut bytes = [0; 16];
-        let keys = if opcode == NvmOpcode::ReservationRelease { 8 } else { 16 };
-        let sizes = (self.registers.page, keys as u64);
-        gather(Parts::new(&self.memory, command, sizes, false), &mut bytes[..keys])?;
-        let (pair, _) = bytes.as_chunks::<8>();
-        let keys = [u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1])];
-        let space = self.device.space_mut(number).ok_or(Status::InvalidNamespace)?;
-        match opcode {
-            NvmOpcode::ReservationRegister => space.reservation.register(host, cdw10, keys),
-            NvmOpcode::ReservationAcquire => space.reservation.acquire(host, cdw10, keys),
-            _ => space.reservation.release(host, cdw10, keys[0]),
-        }
-    }
-
-    fn report_reservation(&self, command: &Sqe, number: u8) -> Result<(), Status> {
-        let space = self.device.space(number).ok_or(Status::InvalidNamespace)?;
-        let extended = command.cdw10[1] & 1 != 0;
-        let wide = self.device.features.has_wide_host_id();
-        // The short form has no room for a wide identifier.
-        if wide && !extended {
-            return Err(Status::HostIdFormat);
-        }
-        let wanted = (u64::from(command.cdw10[0]) + 1) * 4;
-        let mut data = space.reservation.report(extended);
-        let most = wanted.min(self.setup.transfer_max.into()) as usize;
-        data.truncate(most);
-        let mut padded = vec![0; most.min(data.len().next_multiple_of(4096))];
-        padded[..data.len()].copy_from_slice(&data);
-        let sizes = (self.registers.page, padded.len() as u64);
-        scatter(Parts::new(&self.memory, command, sizes, true), &padded)
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::nvme::Sqe;
+use flysch_wire::nvme::{AdminOpcode, Sqe};
 
 use crate::media::Ready;
 use crate::software::Kind;
@@ -79,6 +79,11 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Whether it is an asynchronous event request.
+    pub(super) fn awaits_event(&self) -> bool {
+        self.queue == 0 && self.command.opcode == AdminOpcode::AsyncEvent.into_bits()
+    }
+
     /// What it is to the software of a host: the low bits of an opcode say which way data goes.
     pub(super) fn kind(&self) -> Kind {
         match self.command.opcode & 3 {
@@ -179,6 +184,12 @@ impl Tasks {
     /// Every task that is not free.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Task)> {
         (0..).zip(&self.tasks).filter(|(_, task)| task.state != State::Free)
+    }
+
+    /// The tasks of a submission queue.
+    pub(super) fn of_queue(&self, queue: u16) -> Vec<u16> {
+        let of_queue = self.iter().filter(|(_, task)| task.queue == queue);
+        of_queue.map(|(index, _)| index).collect()
     }
 
     /// The device will never answer any command for a namespace that it has.

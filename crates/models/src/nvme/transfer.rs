@@ -7,6 +7,74 @@ use flysch_wire::nvme::{Sqe, Status, prp};
 
 use crate::store::StoreError;
 
+/// A command, and where its data lies: in the host's memory, as its data pointer describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) command: &'a Sqe,
+    memory: &'a GuestMemory,
+    /// Bytes of a memory page.
+    pub(super) page: u64,
+    /// Longest transfer of a command, bytes (MDTS).
+    pub(super) longest: u32,
+}
+
+impl<'a> Request<'a> {
+    #[inline]
+    pub(super) fn new(
+        command: &'a Sqe,
+        memory: &'a GuestMemory,
+        (page, longest): (u64, u32),
+    ) -> Self {
+        Self { command, memory, page, longest }
+    }
+
+    /// Fills `data` from the host's buffer.
+    pub(super) fn take(&self, data: &mut [u8]) -> Result<(), Status> {
+        for part in self.parts(data.len() as u64, false) {
+            let Part { address, done, len } = part?;
+            let Some(address) = address else { continue };
+            let read = self.memory.read(address, &mut data[done as usize..][..len]);
+            read.map_err(|_| Status::DataTransfer)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `data` into the host's buffer.
+    pub(super) fn give(&self, data: &[u8]) -> Result<(), Status> {
+        for part in self.parts(data.len() as u64, true) {
+            let Part { address, done, len } = part?;
+            let Some(address) = address else { continue };
+            let written = self.memory.write(address, &data[done as usize..][..len]);
+            written.map_err(|_| Status::DataTransfer)?;
+        }
+        Ok(())
+    }
+
+    /// Gives every piece of the first `len` bytes of the host's buffer to `one`: where it is in
+    /// the data, the memory, its length.
+    #[inline]
+    pub(super) fn each_piece(
+        &self,
+        len: u64,
+        to_host: bool,
+        mut one: impl FnMut(u64, (&DmaRegion, usize), usize) -> Result<(), StoreError>,
+    ) -> Result<(), Failed> {
+        for part in self.parts(len, to_host) {
+            let Part { address, done, len } = part.map_err(Failed::Refused)?;
+            let Some(address) = address else { continue };
+            self.memory.pieces((address, len), to_host, |region, at, place| {
+                one(done + place.start as u64, (region, at), place.len()).map_err(Failed::from)
+            })?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn parts(&self, len: u64, to_host: bool) -> Parts<'a> {
+        Parts::new(self.memory, self.command, (self.page, len), to_host)
+    }
+}
+
 /// Most descriptors of one list: a list that points to itself would never end.
 const DESCRIPTORS_MAX: u32 = 1 << 16;
 
@@ -26,15 +94,15 @@ enum Rest {
 /// A part of a command's data: its device address, where it is in the data, how long. A part
 /// without an address is thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) address: Option<u64>,
-    pub(super) done: u64,
-    pub(super) len: usize,
+struct Part {
+    address: Option<u64>,
+    done: u64,
+    len: usize,
 }
 
 /// The parts of the first `len` bytes of a command's data.
-pub(super) struct Parts<'a> {
-    pub(super) memory: &'a GuestMemory,
+struct Parts<'a> {
+    memory: &'a GuestMemory,
     rest: Rest,
     /// What the command itself describes.
     first: Option<(u64, u64)>,
@@ -49,12 +117,7 @@ pub(super) struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Walks the data of `command` with memory pages of `page` bytes.
     #[inline]
-    pub(super) fn new(
-        memory: &'a GuestMemory,
-        command: &Sqe,
-        (page, len): (u64, u64),
-        to_host: bool,
-    ) -> Self {
+    fn new(memory: &'a GuestMemory, command: &Sqe, (page, len): (u64, u64), to_host: bool) -> Self {
         let [low, high] = command.data;
         let mut this = Self {
             memory,
@@ -220,8 +283,8 @@ impl Iterator for Parts<'_> {
 /// Why a copy failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The host's memory or its description.
-    Transfer(Status),
+    /// The host's memory or its description, or what the command asks for.
+    Refused(Status),
     /// The medium.
     Store,
     /// What the namespace stands on has no room.
@@ -236,47 +299,6 @@ impl From<StoreError> for Failed {
 
 impl From<OutOfRange> for Failed {
     fn from(_: OutOfRange) -> Self {
-        Self::Transfer(Status::DataTransfer)
+        Self::Refused(Status::DataTransfer)
     }
-}
-
-/// Gives every piece of a command's data to `one`: where it is in the data, the memory, its length.
-#[inline]
-pub(super) fn copy(
-    parts: Parts<'_>,
-    mut one: impl FnMut(u64, (&DmaRegion, usize), usize) -> Result<(), StoreError>,
-) -> Result<(), Failed> {
-    let (memory, to_host) = (parts.memory, parts.to_host);
-    for part in parts {
-        let Part { address, done, len } = part.map_err(Failed::Transfer)?;
-        let Some(address) = address else { continue };
-        memory.pieces((address, len), to_host, |region, at, place| {
-            one(done + place.start as u64, (region, at), place.len()).map_err(Failed::from)
-        })?;
-    }
-    Ok(())
-}
-
-/// Copies `data` into a command's buffer.
-pub(super) fn scatter(parts: Parts<'_>, data: &[u8]) -> Result<(), Status> {
-    let memory = parts.memory;
-    for part in parts {
-        let Part { address, done, len } = part?;
-        let Some(address) = address else { continue };
-        let written = memory.write(address, &data[done as usize..][..len]);
-        written.map_err(|_| Status::DataTransfer)?;
-    }
-    Ok(())
-}
-
-/// Fills `data` from a command's buffer.
-pub(super) fn gather(parts: Parts<'_>, data: &mut [u8]) -> Result<(), Status> {
-    let memory = parts.memory;
-    for part in parts {
-        let Part { address, done, len } = part?;
-        let Some(address) = address else { continue };
-        let read = memory.read(address, &mut data[done as usize..][..len]);
-        read.map_err(|_| Status::DataTransfer)?;
-    }
-    Ok(())
 }

@@ -6,9 +6,12 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::identify::ALL_NAMESPACES;
 use flysch_wire::nvme::{LogId, Sqe, Status};
 
+use super::Nvme;
+use super::clock::{Clock, Event};
+use super::config::NAMESPACES_MAX;
 use super::namespace::{FORMATS, WriteProtect};
+use super::spaces::Namespaces;
 use super::task::TaskRef;
-use super::{Event, Nvme};
 
 /// What a format takes, nanoseconds: at least, and for each GiB.
 const FORMAT_NS: u64 = 100_000_000;
@@ -28,8 +31,9 @@ const COMPLETED: u16 = 1;
 const IN_PROGRESS: u16 = 2;
 const ERASED: u16 = 1 << 8;
 
-#[derive(Clone, Copy, Debug)]
-enum Job {
+/// An operation under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
     /// The namespaces of these bits, by index, into this format, for this command.
     Format {
         spaces: u32,
@@ -39,33 +43,30 @@ enum Job {
     Sanitize,
 }
 
-/// What is under way.
+/// Formats and sanitize operations: what is under way, and what the last sanitize operation did.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     jobs: Vec<(u32, Job)>,
     next: u32,
-    /// When the sanitize operation began and ends.
+    /// When the operation that came last began and ends.
     span: (u64, u64),
-}
-
-/// What sanitize operations have done.
-#[derive(Debug, Default)]
-pub(super) struct Sanitized {
+    /// SSTAT, and CDW10 of the command, of the last sanitize operation.
     status: u16,
     command: u32,
 }
 
-impl Sanitized {
-    /// Whether one is under way.
+impl Upkeep {
+    /// Whether a sanitize operation is under way.
     #[inline]
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_sanitizing(&self) -> bool {
         self.status & 7 == IN_PROGRESS
     }
 
-    pub(super) fn page(&self, upkeep: &Upkeep, now: u64) -> Vec<u8> {
+    /// The sanitize status log.
+    pub(super) fn page(&self, now: u64) -> Vec<u8> {
         let mut page = vec![0; SANITIZE_LOG];
-        let (start, end) = upkeep.span;
-        let progress = match self.is_under_way() {
+        let (start, end) = self.span;
+        let progress = match self.is_sanitizing() {
             true => ((now - start) * 0x1_0000 / (end - start).max(1)).min(0xFFFE) as u16,
             false => DONE,
         };
@@ -76,20 +77,21 @@ impl Sanitized {
         page[8..32].fill(0xFF);
         page
     }
-}
 
-impl Nvme {
-    fn begin(&mut self, nanos: u64, job: Job) {
-        let upkeep = &mut self.device.upkeep;
-        upkeep.next = upkeep.next.wrapping_add(1);
-        let number = upkeep.next;
-        upkeep.jobs.push((number, job));
-        upkeep.span = (self.now.nanos(), self.now.nanos() + nanos);
-        self.after(nanos, Event::Upkeep { number });
+    fn begin(&mut self, clock: &mut Clock, nanos: u64, job: Job) {
+        self.next = self.next.wrapping_add(1);
+        self.jobs.push((self.next, job));
+        self.span = (clock.nanos(), clock.nanos() + nanos);
+        clock.after(nanos, Event::Upkeep { number: self.next });
     }
 
-    /// Format NVM: begins; the command ends with it.
-    pub(super) fn begin_format(&mut self, index: u16, command: &Sqe) -> Result<(), Status> {
+    /// Format NVM: begins; the command, which is `task`, ends with it.
+    pub(super) fn begin_format(
+        &mut self,
+        clock: &mut Clock,
+        spaces: &mut Namespaces,
+        (task, command): (TaskRef, &Sqe),
+    ) -> Result<(), Status> {
         let cdw10 = command.cdw10[0];
         let (format, erase) = ((cdw10 & 0xF) as u8, cdw10 >> 9 & 7);
         if usize::from(format) >= FORMATS.len() || cdw10 >> 4 & 0x1F != 0 || cdw10 >> 12 & 3 != 0 {
@@ -98,18 +100,12 @@ impl Nvme {
         if erase > 2 {
             return Err(Status::InvalidField);
         }
-        let spaces: u32 = match command.nsid {
-            ALL_NAMESPACES => {
-                let all = self.device.spaces.iter().flatten();
-                all.fold(0, |bits, space| bits | 1 << (space.id - 1))
-            }
-            id => 1 << self.namespace_of(id)?,
+        let meant: u32 = match command.nsid {
+            ALL_NAMESPACES => spaces.iter().fold(0, |bits, space| bits | 1 << space.index()),
+            id => 1 << spaces.attached(id)?.index(),
         };
         let mut bytes = 0;
-        for space in self.device.spaces.iter().flatten() {
-            if spaces >> (space.id - 1) & 1 == 0 {
-                continue;
-            }
+        for space in spaces.iter().filter(|space| meant >> space.index() & 1 != 0) {
             if space.is_formatting {
                 return Err(Status::FormatInProgress);
             }
@@ -118,67 +114,65 @@ impl Nvme {
             }
             bytes += space.size;
         }
-        for space in self.device.spaces.iter_mut().flatten() {
-            space.is_formatting |= spaces >> (space.id - 1) & 1 != 0;
+        for space in spaces.iter_mut() {
+            space.is_formatting |= meant >> space.index() & 1 != 0;
         }
-        let task = self.tasks.name(index);
         let nanos = FORMAT_NS + (bytes >> 30) * FORMAT_GIB_NS;
-        self.begin(nanos, Job::Format { spaces, format, task });
+        self.begin(clock, nanos, Job::Format { spaces: meant, format, task });
         Ok(())
     }
 
     /// Sanitize: begins, and goes on over resets.
-    pub(super) fn begin_sanitize(&mut self, command: &Sqe) -> Result<u32, Status> {
+    pub(super) fn begin_sanitize(
+        &mut self,
+        clock: &mut Clock,
+        spaces: &Namespaces,
+        command: &Sqe,
+    ) -> Result<(), Status> {
         let action = command.cdw10[0] & 7;
         match action {
             // Exit failure mode: there is none.
-            1 => return Ok(0),
+            1 => return Ok(()),
             2..=4 => {}
             _ => return Err(Status::InvalidField),
         }
-        let mut spaces = self.device.spaces.iter().flatten();
-        if spaces.any(|space| space.protect != WriteProtect::None) {
+        if spaces.iter().any(|space| space.protect != WriteProtect::None) {
             return Err(Status::WriteProtected);
         }
-        self.device.sanitized.status = IN_PROGRESS;
-        self.device.sanitized.command = command.cdw10[0];
-        let nanos = SANITIZE_NS + (self.device.capacity >> 30) * SANITIZE_GIB_NS;
-        self.begin(nanos, Job::Sanitize);
-        Ok(0)
+        (self.status, self.command) = (IN_PROGRESS, command.cdw10[0]);
+        let nanos = SANITIZE_NS + (spaces.capacity >> 30) * SANITIZE_GIB_NS;
+        self.begin(clock, nanos, Job::Sanitize);
+        Ok(())
     }
 
+    /// The operation of this number ends: which one it is. A sanitize operation has
+    /// erased all `spaces`.
+    pub(super) fn end(&mut self, number: u32, spaces: &mut Namespaces) -> Option<Job> {
+        let at = self.jobs.iter().position(|(of, _)| *of == number)?;
+        let (_, job) = self.jobs.swap_remove(at);
+        if job == Job::Sanitize {
+            (0..NAMESPACES_MAX as u8).for_each(|index| spaces.erase(index, None));
+            self.status = COMPLETED | ERASED;
+        }
+        Some(job)
+    }
+}
+
+impl Nvme {
     /// A format or a sanitize operation ends.
     pub(super) fn upkeep_done(&mut self, number: u32) {
-        let jobs = &mut self.device.upkeep.jobs;
-        let Some(at) = jobs.iter().position(|(of, _)| *of == number) else { return };
-        let (_, job) = jobs.swap_remove(at);
-        match job {
-            Job::Sanitize => {
-                for index in 0..self.device.spaces.len() as u8 {
-                    self.erase(index, None);
-                }
-                self.device.sanitized.status = COMPLETED | ERASED;
-                self.tell(COMMAND_SET_EVENT, SANITIZED, LogId::Sanitize);
-            }
-            Job::Format { spaces, format, task } => {
-                for index in (0..self.device.spaces.len() as u8).filter(|n| spaces >> n & 1 != 0) {
-                    self.erase(index, Some(format));
+        match self.device.upkeep.end(number, &mut self.device.spaces) {
+            Some(Job::Sanitize) => self.tell(COMMAND_SET_EVENT, SANITIZED, LogId::Sanitize),
+            Some(Job::Format { spaces, format, task }) => {
+                for index in (0..NAMESPACES_MAX as u8).filter(|n| spaces >> n & 1 != 0) {
+                    self.device.spaces.erase(index, Some(format));
                     self.namespace_changed(u32::from(index) + 1);
                 }
                 if self.tasks.is_current(task) {
                     self.finish(task.index, 0, 0);
                 }
             }
+            None => {}
         }
-    }
-
-    /// Everything in a namespace is gone.
-    fn erase(&mut self, index: u8, format: Option<u8>) {
-        let device = &mut self.device;
-        let Some(Some(space)) = device.spaces.get_mut(usize::from(index)) else { return };
-        device.cache.discarded(index, 0, space.size);
-        let format = format.unwrap_or(space.format);
-        space.erase(format);
-        space.is_formatting = false;
     }
 }

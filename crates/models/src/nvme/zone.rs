@@ -9,11 +9,9 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::zone::{
     PARTIAL_REPORT, REPORT_HEADER, SELECT_ALL, ZoneAction, ZoneDescriptor, ZoneState,
 };
-use flysch_wire::nvme::{NvmOpcode, Sqe, Status};
+use flysch_wire::nvme::{Sqe, Status};
 
-use super::Nvme;
-use super::task::Work;
-use super::transfer::{Parts, scatter};
+use super::transfer::Request;
 
 /// A zone.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +113,7 @@ impl Zones {
     }
 
     /// Does to one zone what the host asks for; whether its content is gone.
-    fn manage(&mut self, action: ZoneAction, index: usize) -> Result<bool, Status> {
+    pub(super) fn manage(&mut self, action: ZoneAction, index: usize) -> Result<bool, Status> {
         use ZoneState::{
             Closed, Empty, ExplicitlyOpened, Full, ImplicitlyOpened, Offline, ReadOnly,
         };
@@ -151,8 +149,16 @@ impl Zones {
         Ok(action == ZoneAction::Reset && was != Empty)
     }
 
-    /// The zones an action to all of them means: those in a state it leads away from.
-    fn meant(&self, action: ZoneAction) -> Result<Vec<usize>, Status> {
+    /// The zones that a management command means: the one it names, or all of them that are in a
+    /// state its action leads away from.
+    pub(super) fn meant(&self, command: &Sqe) -> Result<Vec<usize>, Status> {
+        let action = ZoneAction::from_bits(command.cdw10[3] as u8);
+        if matches!(action, ZoneAction::Unknown(_)) {
+            return Err(Status::InvalidField);
+        }
+        if command.cdw10[3] & SELECT_ALL == 0 {
+            return Ok(vec![self.at(command.slba())?]);
+        }
         let applies = |state: ZoneState| match action {
             ZoneAction::Close => {
                 matches!(state, ZoneState::ImplicitlyOpened | ZoneState::ExplicitlyOpened)
@@ -171,11 +177,21 @@ impl Zones {
             ),
             _ => state == ZoneState::ReadOnly,
         };
-        if matches!(action, ZoneAction::Unknown(_)) {
-            return Err(Status::InvalidField);
-        }
         let zones = self.zones.iter().enumerate();
         Ok(zones.filter(|(_, zone)| applies(zone.state)).map(|(index, _)| index).collect())
+    }
+
+    /// Zone management receive, in a namespace of `blocks` blocks.
+    pub(super) fn give_report(&self, request: &Request<'_>, blocks: u64) -> Result<(), Status> {
+        let command = request.command;
+        let bytes = (u64::from(command.cdw10[2]) + 1) * 4;
+        if bytes > request.longest.into() {
+            return Err(Status::InvalidField);
+        }
+        if command.slba() >= blocks {
+            return Err(Status::LbaRange);
+        }
+        request.give(&self.report(command.slba(), command.cdw10[3], bytes as usize)?)
     }
 
     /// A report of `bytes` bytes: zones from the one of `slba` on that are in the state asked for.
@@ -237,84 +253,5 @@ impl Zones {
     pub(super) fn erase(&mut self, blocks: u64) {
         self.blocks = blocks;
         self.zones.fill(Zone { state: ZoneState::Empty, written: 0 });
-    }
-}
-
-impl Nvme {
-    /// Gives what writes to a zoned namespace its place.
-    pub(super) fn place_in_zone(&mut self, index: u16, work: Work) -> Result<Work, Status> {
-        let command = self.tasks.get(index).command;
-        let opcode = NvmOpcode::from_bits(command.opcode);
-        let (number, count) = match work {
-            Work::Write { space, len, .. } => (space, len),
-            Work::Control
-                if matches!(opcode, NvmOpcode::WriteZeroes | NvmOpcode::WriteUncorrectable) =>
-            {
-                (self.namespace_of(command.nsid)?, 0)
-            }
-            work => return Ok(work),
-        };
-        let Some(space) = self.device.space_mut(number) else { return Ok(work) };
-        let shift = space.shift;
-        let Some(zones) = &mut space.zones else { return Ok(work) };
-        let count = match count {
-            0 => u64::from(command.cdw10[2] & 0xFFFF) + 1,
-            bytes => u64::from(bytes) >> shift,
-        };
-        let appends = opcode == NvmOpcode::ZoneAppend;
-        let first = zones.write(command.slba(), count, appends)?;
-        if appends {
-            self.tasks.get_mut(index).result = first;
-        }
-        Ok(match work {
-            Work::Write { space, len, force, .. } => {
-                Work::Write { space, offset: first << shift, len, force }
-            }
-            work => work,
-        })
-    }
-
-    /// Zone management send.
-    pub(super) fn manage_zones(&mut self, command: &Sqe) -> Result<(), Status> {
-        let number = self.namespace_of(command.nsid)?;
-        let cdw13 = command.cdw10[3];
-        let action = ZoneAction::from_bits(cdw13 as u8);
-        let space = self.device.space_mut(number).ok_or(Status::InvalidNamespace)?;
-        let (shift, zones) = (space.shift, space.zones.as_mut().ok_or(Status::InvalidOpcode)?);
-        let meant = match cdw13 & SELECT_ALL {
-            0 => {
-                if matches!(action, ZoneAction::Unknown(_)) {
-                    return Err(Status::InvalidField);
-                }
-                vec![zones.at(command.slba())?]
-            }
-            _ => zones.meant(action)?,
-        };
-        let len = zones.blocks << shift;
-        for index in meant {
-            let space = self.device.space_mut(number).ok_or(Status::InvalidNamespace)?;
-            let zones = space.zones.as_mut().ok_or(Status::InvalidOpcode)?;
-            if zones.manage(action, index)? {
-                self.discard(number, index as u64 * len, len)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Zone management receive.
-    pub(super) fn report_zones(&self, command: &Sqe) -> Result<(), Status> {
-        let number = self.namespace_of(command.nsid)?;
-        let space = self.device.space(number).ok_or(Status::InvalidNamespace)?;
-        let zones = space.zones.as_ref().ok_or(Status::InvalidOpcode)?;
-        let bytes = (u64::from(command.cdw10[2]) + 1) * 4;
-        if bytes > self.setup.transfer_max.into() {
-            return Err(Status::InvalidField);
-        }
-        if command.slba() >= space.blocks() {
-            return Err(Status::LbaRange);
-        }
-        let data = zones.report(command.slba(), command.cdw10[3], bytes as usize)?;
-        let sizes = (self.registers.page, bytes);
-        scatter(Parts::new(&self.memory, command, sizes, true), &data)
     }
 }

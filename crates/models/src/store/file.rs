@@ -15,10 +15,10 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::StoreError;
 
-/// Bytes copied at once: DMA memory cannot be lent to the operating system.
+/// Bytes copied at a time: DMA memory cannot be passed to the operating system.
 const SCRATCH: usize = 1 << 20;
 
-/// A file that holds the bytes of a logical unit.
+/// A file with the bytes of a logical unit.
 #[derive(Debug)]
 pub struct FileStore {
     file: File,
@@ -27,15 +27,16 @@ pub struct FileStore {
     scratch: Vec<u8>,
     /// The first access that failed, in words.
     failure: OnceLock<String>,
-    /// Accesses that failed because the file system has no room.
+    /// Number of accesses that failed because the file system had no room.
     full: AtomicU64,
 }
 
 impl FileStore {
-    /// Opens `path` for a unit of `len` bytes; an absent file is made, sparse and of that length.
+    /// Opens `path` for a unit of `len` bytes; a missing file is created, sparse and of that
+    /// length.
     ///
     /// # Errors
-    /// [`StoreError::TooSmall`], [`StoreError::InUse`], or what the operating system said.
+    /// [`StoreError::TooSmall`], [`StoreError::InUse`], or the operating system's.
     pub fn open(path: &Path, len: u64) -> Result<Self, StoreError> {
         let failed =
             |action| move |cause| StoreError::File { path: path.to_path_buf(), action, cause };
@@ -68,10 +69,10 @@ impl FileStore {
         })
     }
 
-    /// Another store on the same file: a disk that is seen over several paths.
+    /// Another store on the same file, for a disk that is seen over several paths.
     ///
     /// # Errors
-    /// What the operating system said.
+    /// The operating system's.
     pub fn another(&self) -> Result<Self, StoreError> {
         let failed =
             |cause| StoreError::File { path: self.path.clone(), action: "open again", cause };

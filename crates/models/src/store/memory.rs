@@ -1,9 +1,9 @@
-//! A store in memory that takes memory only for what is not uniform.
+//! A store in memory that uses memory only for what is not uniform.
 //!
-//! Theory. The unit is cut into chunks and these into pages. A chunk that was never written does
-//! not exist. In one that does, a page whose bytes are all equal is a bit and that byte; only a
-//! page with real content takes memory, so a benchmark that writes zeros over a whole device costs
-//! neither memory nor, when it reads them back, a cache miss per line.
+//! Theory. The unit is divided into chunks and these into pages. A chunk that was never written
+//! does not exist. In one that does, a page whose bytes are all equal is a bit and that byte; only
+//! a page with real content takes memory, so a benchmark that writes zeros over a whole device
+//! costs neither memory nor, when it reads them back, a cache miss per line.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,27 +14,27 @@ use flysch_api::machine::DmaRegion;
 
 use super::StoreError;
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE: usize = 4096;
-/// Pages of a chunk.
+/// Number of pages in a chunk.
 const PAGES: usize = 512;
-/// Bytes of a chunk.
+/// Size of a chunk, bytes.
 const CHUNK: usize = PAGE * PAGES;
-/// Where a page is looked at to find out cheaply that it is not uniform.
+/// Positions in a page that are checked first, to find out cheaply that it is not uniform.
 const PROBES: [usize; 4] = [8, 1368, PAGE / 2 + 64, PAGE - 8];
 
-/// Memory in chunks.
+/// Memory, in chunks.
 pub struct MemoryStore {
     len: u64,
     chunks: Vec<Option<Box<Chunk>>>,
-    /// What chunks that do not exist are full of.
+    /// The content of chunks that do not exist.
     background: [u8; 4],
 }
 
 struct Chunk {
-    /// Content of the pages that are not uniform.
+    /// The content of the pages that are not uniform.
     data: Option<Box<[u8]>>,
-    /// Which pages are uniform, and the byte they are full of.
+    /// Which pages are uniform, and the byte they are filled with.
     uniform: [u64; PAGES / 64],
     fill: [u8; PAGES],
 }
@@ -44,7 +44,7 @@ impl Chunk {
         Self { data: None, uniform: [u64::MAX; PAGES / 64], fill: [0; PAGES] }
     }
 
-    /// A chunk full of `pattern`.
+    /// A chunk filled with `pattern`.
     fn of(pattern: [u8; 4]) -> Self {
         let mut chunk = Self::new();
         if pattern == [pattern[0]; 4] {
@@ -56,7 +56,7 @@ impl Chunk {
         chunk
     }
 
-    /// The byte a page is full of, if it is uniform.
+    /// The byte that fills a page, if it is uniform.
     #[inline]
     fn fill_of(&self, page: usize) -> Option<u8> {
         (self.uniform[page / 64] >> (page % 64) & 1 != 0).then_some(self.fill[page])
@@ -67,7 +67,7 @@ impl Chunk {
         self.fill[page] = fill;
     }
 
-    /// The content of a page that is to be changed; `whole` if all of it will be.
+    /// The content of a page for a change; `whole` if all of it will be changed.
     fn content(&mut self, page: usize, whole: bool) -> &mut [u8] {
         let data = self.data.get_or_insert_with(|| vec![0; CHUNK].into_boxed_slice());
         let content = &mut data[page * PAGE..][..PAGE];
@@ -89,7 +89,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A part of an access that lies in one page.
+/// A part of an access within one page.
 struct Part {
     chunk: usize,
     page: usize,
@@ -137,13 +137,13 @@ impl MemoryStore {
         self.chunks[index].get_or_insert_with(|| Box::new(Chunk::of(background)))
     }
 
-    /// Everything reads as `pattern`, over and over, until it is written.
+    /// Makes everything read as `pattern`, repeated, until it is written.
     pub(super) fn fill(&mut self, pattern: [u8; 4]) {
         self.chunks.fill_with(|| None);
         self.background = pattern;
     }
 
-    /// The background of so many bytes from `offset` on.
+    /// The background of `len` bytes from `offset` on.
     fn background(&self, offset: u64, len: usize) -> impl Iterator<Item = u8> {
         let start = (offset % 4) as usize;
         self.background.into_iter().cycle().skip(start).take(len)
@@ -258,7 +258,7 @@ impl MemoryStore {
     }
 }
 
-/// The byte that all of the page at `from` in DMA memory is full of, if it is.
+/// The byte that fills the whole page at `from` in DMA memory, if it is uniform.
 #[inline]
 fn uniform_byte(memory: &DmaRegion, from: usize) -> Option<u8> {
     if !from.is_multiple_of(8) || from + PAGE > memory.len() {
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Any mix of accesses gives what a plain array gives.
+    /// Any mix of accesses gives the same result as on a plain array.
     #[test]
     fn it_behaves_like_an_array() {
         const LEN: usize = 2 * CHUNK + 3 * PAGE;
@@ -359,7 +359,7 @@ mod tests {
             let len = (random.below(4) as usize + 1) * step;
             let len = len.min(LEN - offset);
             for word in buffer.chunks_exact_mut(8) {
-                // Pages full of one byte, nearly full of it, and full of noise.
+                // Pages filled with one byte, nearly filled with it, and with noise.
                 let noise =
                     if round % 3 == 0 || random.below(500) == 0 { random.bits() } else { 0 };
                 word.copy_from_slice(

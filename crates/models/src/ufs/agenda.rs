@@ -1,36 +1,36 @@
-//! What will happen, in order of time, and the instant that is now.
+//! Future events in order of time, and the present instant.
 
 use flysch_api::machine::Instant;
 
 use super::task::TaskRef;
 use crate::events::Events;
 
-/// What will happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The firmware has a command and looks what it needs.
+    /// The firmware has a command and determines what it needs.
     Accepted(TaskRef),
     /// The first data of a read is ready to be sent.
     Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
+    /// The data of a write, this many bytes, is in the write buffer.
     Arrived(TaskRef, u32),
     /// A command ends.
     Complete(TaskRef),
-    /// A die may be done programming.
+    /// A die may have finished programming.
     Die(u16),
     /// HCE has come up.
     Enabled { epoch: u32 },
-    /// HCE falls back, to come up again.
+    /// HCE falls back to zero, and will come up again.
     Glitch { epoch: u32 },
     /// Power comes back.
     PowerBack,
-    /// The UIC command under way ends.
+    /// The UIC command in progress ends.
     Uic { epoch: u32 },
-    /// The power mode change or hibernate that a UIC command began ends.
+    /// The power mode change or hibernate begun by a UIC command ends.
     LinkChanged { epoch: u32 },
     /// A task management request ends.
     TaskManagement { epoch: u32, slot: u8 },
-    /// Auto-hibern8 may set in.
+    /// Auto-hibern8 may begin.
     Idle,
     /// A WriteBooster buffer may have its new size.
     Resize,
@@ -39,13 +39,13 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Whether it happens inside the device, which forgets it without power.
+    /// Whether it happens inside the device, which forgets it when power is lost.
     fn is_of_device(&self) -> bool {
         matches!(self, Self::Die(_) | Self::Ready(_) | Self::Accepted(_) | Self::Arrived(..))
     }
 }
 
-/// Now, and everything later.
+/// The present, and everything later.
 #[derive(Debug)]
 pub(super) struct Agenda {
     now: Instant,
@@ -55,42 +55,42 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Nothing to happen, with room for `capacity` events.
+    /// An empty agenda, with room for `capacity` events.
     pub(super) fn new(capacity: usize) -> Self {
         Self { now: Instant::START, events: Events::with_capacity(capacity), epoch: 0 }
     }
 
-    /// Now, nanoseconds.
+    /// The present, nanoseconds.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.now.nanos()
     }
 
-    /// Now.
+    /// The present.
     #[inline]
     pub(super) fn instant(&self) -> Instant {
         self.now
     }
 
-    /// `event` happens at a nanosecond.
+    /// Schedules `event` at a time in nanoseconds.
     #[inline]
     pub(super) fn at(&mut self, nanos: u64, event: Event) {
         self.events.push(Instant::from_nanos(nanos), event);
     }
 
-    /// `event` happens so many nanoseconds from now.
+    /// Schedules `event` this many nanoseconds from now.
     #[inline]
     pub(super) fn after(&mut self, nanos: u64, event: Event) {
         self.events.push(self.now.after_nanos(nanos), event);
     }
 
-    /// When the next thing happens.
+    /// When the next event happens.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.events.next()
     }
 
-    /// The first thing that is due until `until`, at which it is now.
+    /// Takes the first event that is due by `until`, and moves the present to it.
     #[inline]
     pub(super) fn take_due(&mut self, until: Instant) -> Option<Event> {
         let (at, event) = self.events.pop_due(until)?;
@@ -98,24 +98,24 @@ impl Agenda {
         Some(event)
     }
 
-    /// Time passes until `now`; it never goes back.
+    /// Time passes until `now`; it never goes backwards.
     #[inline]
     pub(super) fn pass(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// The controller's life, as its events carry it.
+    /// The controller's life, as recorded in its events.
     #[inline]
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The controller is reset: what was on its way to it is stale.
+    /// The controller is reset: events on their way to it are stale.
     pub(super) fn begin_life(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// The device has lost its power: nothing goes on inside it.
+    /// The device has lost its power: nothing continues inside it.
     pub(super) fn forget_device(&mut self) {
         self.events.retain(|event| !event.is_of_device());
     }

@@ -1,18 +1,18 @@
 //! Interrupt aggregation, the same for the single doorbell (UTRIACR) and for each completion queue
-//! (MCQIACR): completions are counted, and the interrupt comes with the last one wanted or when the
-//! timer that the first one started runs out.
+//! (MCQIACR): completions are counted, and the interrupt comes with the last one of a full count or
+//! when the timer that the first one started expires.
 
 use flysch_wire::ufs::registers::InterruptAggregation;
 
-/// Nanoseconds of one unit of IATOVAL.
+/// One unit of IATOVAL, nanoseconds.
 const UNIT_NS: u64 = InterruptAggregation::TIMEOUT_UNIT_US as u64 * 1000;
 
-/// What a completion does.
+/// The effect of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// It waits for others.
     Waits,
-    /// It waits for others, and the timer runs out at this nanosecond.
+    /// It waits for others, and the timer expires at this time in nanoseconds.
     Timer(u64),
     /// The interrupt comes now.
     Interrupt,
@@ -22,7 +22,7 @@ pub(super) enum Counted {
 #[derive(Debug, Default)]
 pub(super) struct Aggregator {
     control: InterruptAggregation,
-    /// Completions since the last interrupt, and when their timer runs out.
+    /// Completions since the last interrupt, and when their timer expires.
     counted: u8,
     until: u64,
 }
@@ -65,8 +65,8 @@ impl Aggregator {
         Counted::Timer(self.until)
     }
 
-    /// A timer has run out at `now`: whether the interrupt comes. An earlier count's timer does
-    /// nothing.
+    /// A timer has expired at `now`: returns whether the interrupt comes. The timer of an earlier
+    /// count has no effect.
     pub(super) fn expired(&mut self, now: u64) -> bool {
         let due = self.counted > 0 && now >= self.until;
         if due {

@@ -9,7 +9,7 @@ use super::exchange::Exchange;
 use super::rpmb::Segment;
 use super::sense::Sense;
 
-/// The answer to the command in a task. Each way to give it says how the task ends.
+/// The answer to the command in a task. Each method that gives it returns how the task ends.
 pub(super) struct Answer<'a> {
     pub(super) x: &'a Exchange,
     pub(super) index: u16,
@@ -18,7 +18,7 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The response UPIU of a command of which the device had to move or took `moved` bytes.
+    /// The response UPIU of a command for which the device was to send, or took, `moved` bytes.
     #[inline]
     fn unit(&self, status: Status, moved: u32) -> ResponseUpiu {
         let task = self.x.tasks.get(self.index);
@@ -36,7 +36,7 @@ impl Answer<'_> {
         unit
     }
 
-    /// GOOD: the device had to move or took `moved` bytes.
+    /// GOOD: the device was to send, or took, `moved` bytes.
     #[inline]
     pub(super) fn good(&self, moved: u32) -> Ocs {
         self.status(Status::Good, moved)

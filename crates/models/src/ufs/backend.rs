@@ -1,4 +1,4 @@
-//! The back end: the medium with its write buffer, what a loss of power would destroy in it, the
+//! The back end: the medium with its write buffer, what a power loss would destroy in it, the
 //! WriteBooster buffer, and the commands that wait for any of them.
 
 use alloc::collections::VecDeque;
@@ -20,11 +20,11 @@ use crate::media::{Media, Program};
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     task: TaskRef,
-    /// Bytes that had arrived when it began to wait.
+    /// Number of bytes that had arrived when it began to wait.
     watermark: u64,
 }
 
-/// Medium, buffers, and who waits for them.
+/// Medium, buffers, and the commands that wait for them.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) media: Media,
@@ -33,10 +33,10 @@ pub(super) struct Backend {
     pub(super) background: Background,
     timing: Timing,
     seed: u64,
-    /// Writes that wait for room in the write buffer, in order.
+    /// Writes waiting for room in the write buffer, in order.
     writes: VecDeque<TaskRef>,
     flushes: Vec<Waiting>,
-    /// An [`Event::Idle`] is on its way.
+    /// An [`Event::Idle`] is scheduled.
     idle_awaited: bool,
 }
 
@@ -57,19 +57,19 @@ impl Backend {
         }
     }
 
-    /// Power is gone: the medium starts anew.
+    /// Power is lost: the medium starts anew.
     pub(super) fn lose_power(&mut self) {
         self.media.restart(self.timing, self.seed);
     }
 
-    /// Ends the command in task `index` after the time a command without data takes.
+    /// Ends the command in task `index` after the duration of a command without data.
     pub(super) fn answer_later(&mut self, index: u16, accepted: u64, x: &mut Exchange) {
         let end = self.media.answer(accepted);
         x.agenda.at(end, Event::Complete(x.tasks.name(index)));
     }
 
-    /// The firmware takes up a write: its data comes once there is room for it. Answers whether
-    /// there is none, and the buffer has to be emptied.
+    /// The firmware takes up a write: its data comes once there is room for it. Returns whether
+    /// there is none, and the buffer must be emptied.
     pub(super) fn take_write(&mut self, name: TaskRef, len: u32, x: &mut Exchange) -> bool {
         let waits = !self.writes.is_empty() || !self.media.admit(u64::from(len));
         if waits {
@@ -124,13 +124,13 @@ impl Backend {
         }
     }
 
-    /// Starts as many program operations as there are data and dies; with nothing else to do,
-    /// moves data from the WriteBooster buffer to TLC. Answers whether any was moved.
+    /// Starts as many program operations as there are data and free dies; with nothing else to do,
+    /// moves data from the WriteBooster buffer to TLC. Returns whether any was moved.
     #[inline]
     pub(super) fn program(&mut self, x: &mut Exchange) -> bool {
         let now = x.now();
-        // Nobody waits for more data to fill a program unit when a flush waits, or when a write
-        // waits for the room of what lies there.
+        // There is no waiting for more data to fill a program unit if a flush is pending, or if a
+        // write waits for the room that this data occupies.
         let stalled = !self.writes.is_empty() && self.media.is_resting();
         let partial = stalled || !self.flushes.is_empty();
         while let Some(started) = self.media.program(now, partial) {
@@ -151,7 +151,7 @@ impl Backend {
         moved
     }
 
-    /// Looks again when auto-hibern8 would set in.
+    /// Schedules another look for when auto-hibern8 would begin.
     fn await_idle(&mut self, agenda: &mut Agenda) {
         if let Some(at) = self.media.auto_hibern8_at(agenda.now()) {
             self.idle_awaited = true;
@@ -159,12 +159,12 @@ impl Backend {
         }
     }
 
-    /// Auto-hibern8 may have set in: nobody looks any more.
+    /// Auto-hibern8 may have begun: no further look is scheduled.
     pub(super) fn is_idle(&mut self) {
         self.idle_awaited = false;
     }
 
-    /// A die was to be done with its oldest unit. Answers whether it is.
+    /// A die was expected to finish its oldest unit. Returns whether it has.
     pub(super) fn die_done(&mut self, die: u16, x: &mut Exchange) -> bool {
         if let Err(end) = self.media.programmed(die, x.now()) {
             x.agenda.at(end, Event::Die(die));
@@ -174,7 +174,7 @@ impl Backend {
         true
     }
 
-    /// Forgets a command that waits.
+    /// Forgets a waiting command.
     pub(super) fn forget(&mut self, name: TaskRef) {
         self.writes.retain(|task| *task != name);
         self.flushes.retain(|waiting| waiting.task != name);
@@ -186,7 +186,7 @@ impl Backend {
         self.flushes.retain(|waiting| tasks.is_current(waiting.task));
     }
 
-    /// Forgets all of them.
+    /// Forgets all waiting commands.
     pub(super) fn forget_waiting(&mut self) {
         self.writes.clear();
         self.flushes.clear();

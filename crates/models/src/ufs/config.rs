@@ -1,4 +1,4 @@
-//! What device to model.
+//! The configuration of the modelled device.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -13,20 +13,20 @@ use crate::store::{LENGTH_MAX, Store, StoreError};
 use crate::ufs::crypto::CRYPTO_SLOTS_MAX;
 use crate::ufs::profile::{GALAXY_BOOK_S, Profile};
 
-/// Most logical units.
+/// Maximum number of logical units.
 pub const UNITS_MAX: usize = 32;
-/// Most multi-circular queues.
+/// Maximum number of multi-circular queues.
 pub const QUEUES_MAX: u32 = 32;
-/// Most commands the device holds at once.
+/// Maximum number of commands that the device holds at once.
 pub const ACTIVE_COMMANDS_MAX: u32 = 256;
-/// What dNumAllocUnits and the other allocation counts count in, bytes.
+/// The unit of dNumAllocUnits and the other allocation counts, bytes.
 pub const ALLOCATION_UNIT: u64 = 4 << 20;
 
-/// Bytes of the smallest logical block: what bMinAddrBlockSize counts in.
+/// Size of the smallest logical block, bytes: the unit of bMinAddrBlockSize.
 pub const BLOCK_MIN: u32 = 512;
-/// Bytes of the largest logical block.
+/// Size of the largest logical block, bytes.
 pub const BLOCK_MAX: u32 = 1 << 20;
-/// Bytes of the smallest logical block that JESD220 allows.
+/// Size of the smallest logical block that JESD220 allows, bytes.
 const BLOCK_STANDARD: u32 = 4096;
 
 /// bLUWriteProtect.
@@ -46,9 +46,9 @@ pub enum WriteProtect {
 pub enum Provisioning {
     /// UNMAP is refused.
     Full,
-    /// Thin, unmapped blocks may read as anything (TPRZ = 0).
+    /// Thin; unmapped blocks may read as anything (TPRZ = 0).
     Discard,
-    /// Thin, unmapped blocks read as zero (TPRZ = 1).
+    /// Thin; unmapped blocks read as zero (TPRZ = 1).
     #[default]
     Erase,
 }
@@ -56,23 +56,23 @@ pub enum Provisioning {
 /// One logical unit.
 #[derive(Debug)]
 pub struct UnitConfig {
-    /// Its data; `None` takes memory.
+    /// Its data; `None` for memory.
     pub store: Option<Store>,
     /// Capacity in bytes, a multiple of the block size.
     pub size: u64,
     /// Logical block size in bytes, a power of two from [`BLOCK_MIN`] to [`BLOCK_MAX`]. JESD220
-    /// knows none below 4096: a device with a smaller one says so in bMinAddrBlockSize, outside the
-    /// standard.
+    /// allows none below 4096: a device with a smaller one reports it in bMinAddrBlockSize, outside
+    /// the standard.
     pub block_size: u32,
-    /// bBootLunID: 0 not a boot unit, 1 boot unit A, 2 boot unit B.
+    /// bBootLunID: 0 for no boot unit, 1 for boot unit A, 2 for boot unit B.
     pub boot_id: u8,
     /// Write protection.
     pub write_protect: WriteProtect,
     /// Provisioning.
     pub provisioning: Provisioning,
-    /// Own WriteBooster buffer in bytes, used where the buffer is not shared.
+    /// Its own WriteBooster buffer in bytes, used if the buffer is not shared.
     pub write_booster: u64,
-    /// bLUQueueDepth: commands it queues for itself; 0 shares the device's queue.
+    /// bLUQueueDepth: length of its own command queue; 0 to share the device's queue.
     pub queue_depth: u8,
 }
 
@@ -97,7 +97,7 @@ impl UnitConfig {
 pub struct Config {
     /// Timing and link.
     pub profile: Profile,
-    /// The published host whose software's time is spent as well; `None` for the device alone.
+    /// The published host whose software time is spent as well; `None` for the device alone.
     pub software: Option<Software>,
     /// Logical units; the index is the LUN. `None` is a LUN that does not exist.
     pub units: Vec<Option<UnitConfig>>,
@@ -109,37 +109,37 @@ pub struct Config {
     pub slots: u32,
     /// Task management slots, 1 to 8.
     pub task_slots: u32,
-    /// Multi-circular queues, 0 for a controller without.
+    /// Number of multi-circular queues, 0 for a controller without them.
     pub queues: u32,
-    /// Whether the controller has event-specific interrupts, a message for each queue.
+    /// Whether the controller has event-specific interrupts, with a message for each queue.
     pub event_interrupts: bool,
-    /// Whether the legacy single doorbell is there.
+    /// Whether the legacy single doorbell exists.
     pub legacy_doorbell: bool,
-    /// Most active commands in multi-circular queue mode, 1 to 256; must equal `slots` where both
-    /// designs are there, as CAP has one field for both.
+    /// Maximum number of active commands in multi-circular queue mode, 1 to 256; must equal `slots`
+    /// if both designs exist, since CAP has one field for both.
     pub active_commands: u32,
-    /// bQueueDepth: commands the device queues; 0 is as many as the controller can send.
+    /// bQueueDepth: commands that the device queues; 0 for as many as the controller can send.
     pub queue_depth: u8,
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
-    /// The buffer can be resized and flushed in part (UFS 4.1).
+    /// Whether the buffer can be resized and flushed in part (UFS 4.1).
     pub extended_write_booster: bool,
-    /// Key slots of the controller's crypto engine, at most
-    /// [`CRYPTO_SLOTS_MAX`]; 0 for a controller without.
+    /// Number of key slots of the controller's crypto engine, at most [`CRYPTO_SLOTS_MAX`]; 0 for a
+    /// controller without one.
     pub crypto_slots: u32,
-    /// The RPMB unit speaks advanced mode (UFS 4.0).
+    /// Whether the RPMB unit supports advanced mode (UFS 4.0).
     pub advanced_rpmb: bool,
-    /// Key that has been programmed into RPMB region 0.
+    /// The key programmed into RPMB region 0.
     pub rpmb_key: Option<[u8; 32]>,
-    /// The device has what is optional besides: firmware update and refresh.
+    /// Whether the device has the other optional services: firmware update and refresh.
     pub services: bool,
-    /// How long fDeviceInit takes, nanoseconds.
+    /// Duration of fDeviceInit, nanoseconds.
     pub init_ns: u64,
-    /// Longest transfer of one command, bytes (MAXIMUM TRANSFER LENGTH).
+    /// Maximum transfer of one command, bytes (MAXIMUM TRANSFER LENGTH).
     pub transfer_max: u32,
-    /// Whether the device tracks what a power loss would destroy. Costs time per write.
+    /// Whether the device tracks what a power loss would destroy. This costs time per write.
     pub volatile_cache: bool,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Plan,
     /// Seed of everything random.
     pub seed: u64,
@@ -179,12 +179,12 @@ impl Default for Config {
     }
 }
 
-/// A configuration that makes no device.
+/// Why a configuration is invalid.
 #[derive(Debug)]
 pub enum ConfigError {
-    /// A value is out of range: the key, what it is, what it may be.
+    /// A value is out of range: the key, the value, and the permitted values.
     Value(&'static str, u64, &'static str),
-    /// A logical unit has a wrong value: LUN, key, what it is, what it may be.
+    /// A logical unit has an invalid value: LUN, key, the value, and the permitted values.
     Unit(usize, &'static str, u64, &'static str),
     /// A backing store failed.
     Store(StoreError),
@@ -205,7 +205,7 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            // The store's error is what is said.
+            // The message is that of the store's error.
             Self::Store(error) => error.source(),
             _ => None,
         }
@@ -219,8 +219,8 @@ impl From<StoreError> for ConfigError {
 }
 
 impl Config {
-    /// Bytes of the smallest logical block that the device addresses: the standard's, unless a
-    /// unit has smaller ones.
+    /// Size of the smallest logical block that the device addresses, bytes: the standard's, unless
+    /// a unit has smaller ones.
     pub(super) fn block_min(&self) -> u32 {
         let units = self.units.iter().flatten();
         units.map(|unit| unit.block_size).fold(BLOCK_STANDARD, u32::min)
@@ -229,7 +229,7 @@ impl Config {
     /// Checks everything that does not need the device.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges: [(&str, u32, core::ops::RangeInclusive<u32>, &str); 6] = [
             ("slots", self.slots, 1..=32, "1 to 32"),

@@ -1,4 +1,4 @@
-//! Carrying out the SCSI commands that are neither reads nor writes.
+//! SCSI commands that are neither reads nor writes.
 
 use flysch_wire::scsi::cdb::{Buffer, BufferMode};
 use flysch_wire::scsi::unmap::{self, UnmapRange};
@@ -20,16 +20,16 @@ use super::task::Task;
 use super::transfer;
 use super::upkeep::Stale;
 
-/// Most ranges of one UNMAP.
+/// Maximum number of ranges in one UNMAP.
 pub(super) const UNMAP_RANGES_MAX: usize = 64;
 
-/// What carrying out a command gave.
+/// The result of carrying out a command.
 pub(super) enum Reply {
     /// Nothing to send.
     Done,
-    /// So many bytes of the scratch buffer go to the host.
+    /// This many bytes of the scratch buffer go to the host.
     Send(usize),
-    /// So many bytes were taken from the host.
+    /// This many bytes were taken from the host.
     Took(usize),
     /// Advanced RPMB: bytes moved, whether they go to the host, and the segment of the response.
     Segment(usize, bool, Segment),
@@ -55,7 +55,7 @@ impl From<Ocs> for Stop {
 
 const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, AdditionalSense::InternalTargetFailure);
 
-/// One command that is carried out.
+/// A command being carried out.
 pub(super) struct Control<'a> {
     pub(super) device: &'a mut Device,
     pub(super) x: &'a Exchange,
@@ -64,13 +64,13 @@ pub(super) struct Control<'a> {
 }
 
 impl Device {
-    /// Carries out a command that was let through as [`Work::Control`](super::task::Work::Control)
-    /// and answers it: how it ends.
+    /// Carries out a command that was accepted as [`Work::Control`](super::task::Work::Control) and
+    /// answers it; returns how it ends.
     pub(super) fn control(&mut self, index: u16, x: &Exchange) -> Ocs {
         let task = x.tasks.get(index);
         let cdb = task.cdb().expect("decided by its CDB");
         if task.crypto.is_some() && task.expected > 0 {
-            // Its data is no data units.
+            // Its data does not consist of data units.
             return Ocs::GeneralCryptoError;
         }
         let mut scratch = core::mem::take(&mut self.scratch);
@@ -209,7 +209,7 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// The unit attention that waits, or nothing.
+    /// The pending unit attention, or nothing.
     fn request_sense(&mut self, data: &mut [u8]) -> usize {
         let none = Sense::new(SenseKey::NoSense, AdditionalSense::None);
         let sense = match self.device.units.attention(self.lun) {
@@ -258,7 +258,7 @@ impl Control<'_> {
         Ok(Reply::Took(len))
     }
 
-    /// FORMAT UNIT: of one unit, or of all when it goes to UFS DEVICE.
+    /// FORMAT UNIT: formats one unit, or all of them if addressed to UFS DEVICE.
     fn format(&mut self) -> Result<Reply, Stop> {
         let (device, lun) = (&mut *self.device, self.lun);
         let all = Wlun::from_bits(lun) == Wlun::UfsDevice;

@@ -1,4 +1,4 @@
-//! The host controller: its registers and queues, and the descriptors it fetches and gives back.
+//! The host controller: its registers and queues, and the descriptors it fetches and returns.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
@@ -52,8 +52,8 @@ impl Controller {
         }
     }
 
-    /// Whether the controller can talk to the device. A hibernated link holds commands back; a
-    /// link that is down fails them.
+    /// Whether the controller can talk to the device. A hibernated link holds commands back; a link
+    /// that is down fails them.
     #[inline]
     pub(super) fn may_fetch(&self, x: &Exchange) -> bool {
         x.link.state != LinkState::Hibernated && !self.registers.hcs.hei()
@@ -62,7 +62,7 @@ impl Controller {
     /// A descriptor was fetched for task `index`: checks it and fetches the request UPIU.
     ///
     /// # Errors
-    /// How the task ends if it does not get to the device.
+    /// How the task ends if it does not reach the device.
     #[inline]
     pub(super) fn take_descriptor(
         &self,
@@ -73,14 +73,14 @@ impl Controller {
         let task = x.tasks.get_mut(index);
         task.state = State::Device;
         task.take_descriptor(utrd);
-        // In multi-circular queue mode the low bits of the address carry nothing.
+        // In multi-circular queue mode the low bits of the address have no meaning.
         let mask = if self.registers.mode.qt() { UCD_ALIGNMENT - 1 } else { 0 };
         task.ucd = utrd.ucd_base & !mask;
         let ucd = task.ucd;
         let wrong =
             utrd.header.ct() != CommandType::UfsStorage || !ucd.is_multiple_of(UCD_ALIGNMENT);
         let found = x.memory.read(ucd, &mut task.request);
-        // Extra header segments are as long as both headers say.
+        // Extra header segments must be as long as both headers say.
         let wrong = wrong || utrd.header.ehsl() != task.request[EHS_LENGTH_OFFSET];
         let refused = match found {
             Ok(()) if !wrong && !utrd.header.ce() => None,
@@ -106,14 +106,14 @@ impl Controller {
         self.queues.reset();
     }
 
-    /// The link is gone: no device any more until it starts up again.
+    /// The link is lost: there is no device until it starts up again.
     pub(super) fn link_is_down(&mut self, x: &mut Exchange) {
         x.link.lose();
         let hcs = self.registers.hcs.with_dp(false).with_utrlrdy(false).with_utmrlrdy(false);
         self.registers.hcs = hcs;
     }
 
-    /// A fatal error, which one a fault chooses: the controller stops until it is reset.
+    /// A fatal error, chosen by a fault: the controller stops until it is reset.
     pub(super) fn raise_fatal(&mut self, x: &mut Exchange) -> Interrupts {
         let none = Interrupts::new();
         let causes = [

@@ -1,9 +1,9 @@
 //! Inline encryption: the key slots of the controller, and the cipher between memory and media.
 //!
-//! What the device keeps is cipher text; it knows nothing of keys. Slots follow the rules of the
+//! The device stores cipher text and knows nothing of keys. Slots follow the rules for
 //! configuration entries strictly: one that was changed while it was enabled answers a general
-//! crypto error until it was switched off, so that a driver that writes words in a wrong order is
-//! found out.
+//! crypto error until it is disabled, so that a driver that writes the words in a wrong order is
+//! detected.
 
 use core::fmt;
 
@@ -24,12 +24,12 @@ use super::task::Task;
 use super::transfer::{gather, scatter};
 use crate::store::Store;
 
-/// Where the configuration entries are.
+/// Offset of the configuration entries.
 pub(super) const REGISTER: u32 = 0x1800;
-/// Most slots: what is left of the register window.
+/// Maximum number of slots: what fits the rest of the register window.
 pub const CRYPTO_SLOTS_MAX: u32 = 16;
 
-/// The algorithms, all with every size of data units.
+/// The algorithms, each with every size of data units.
 const CAPABILITIES: [CryptoCapEntry; 2] =
     [xts(CryptoKeySize::Bits256), xts(CryptoKeySize::Bits128)];
 
@@ -43,7 +43,7 @@ enum Cipher {
 }
 
 impl Cipher {
-    /// The cipher of a configuration entry; `None` if the entry makes no sense.
+    /// The cipher of a configuration entry; `None` if the entry is invalid.
     fn new(key: &[u8; CRYPTO_KEY_LENGTH], config: CryptoConfig) -> Option<Self> {
         let size = CAPABILITIES.get(usize::from(config.capidx()))?.ks();
         config.data_unit()?;
@@ -106,7 +106,7 @@ impl Slot {
     }
 }
 
-/// Which key a command names, and the number of its first data unit.
+/// The key that a command names, and the number of its first data unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) slot: u8,
@@ -118,7 +118,7 @@ pub(super) struct Engine {
     slots: Vec<Slot>,
     /// HCE.CGE.
     pub(super) enabled: bool,
-    /// Data on its way.
+    /// Data in transit.
     buffer: Vec<u8>,
 }
 
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// A register of the configuration entries. Keys cannot be read.
+    /// Reads a register of the configuration entries. Keys cannot be read.
     pub(super) fn read(&self, offset: u32) -> u32 {
         let offset = offset - REGISTER;
         match self.slots.get((offset / CRYPTO_CONFIG_LENGTH) as usize) {
@@ -171,12 +171,12 @@ impl Engine {
         }
     }
 
-    /// All slots are empty.
+    /// Empties all slots.
     pub(super) fn clear(&mut self) {
         self.slots.fill_with(|| Slot::EMPTY);
     }
 
-    /// The cipher of a slot and the bytes of its data units.
+    /// The cipher of a slot, and the size of its data units in bytes.
     fn cipher(&self, slot: u8) -> Result<(&Cipher, usize), Ocs> {
         let slot = self.slots.get(usize::from(slot)).filter(|_| self.enabled);
         let invalid = Ocs::InvalidCryptoConfiguration;
@@ -188,12 +188,12 @@ impl Engine {
         Ok((slot.cipher.as_ref().ok_or(invalid)?, unit as usize))
     }
 
-    /// The overall command status of a command that names a slot which cannot be used.
+    /// The overall command status of a command that names an unusable slot.
     pub(super) fn refusal(&self, slot: u8) -> Option<Ocs> {
         self.cipher(slot).err()
     }
 
-    /// Bytes of `task`'s data on their way: filled by `fill`, encrypted or decrypted.
+    /// Passes `task`'s data on: filled by `fill`, then encrypted or decrypted.
     fn pass(
         &mut self,
         key: Key,
@@ -212,7 +212,7 @@ impl Engine {
         Ok(data)
     }
 
-    /// The first `len` bytes of a read, from the medium to the host.
+    /// Decrypts the first `len` bytes of a read, from the medium to the host.
     pub(super) fn decrypt(
         &mut self,
         key: Key,
@@ -227,7 +227,7 @@ impl Engine {
         sent
     }
 
-    /// The first `len` bytes of a write, from the host to the medium.
+    /// Encrypts the first `len` bytes of a write, from the host to the medium.
     pub(super) fn encrypt(
         &mut self,
         key: Key,

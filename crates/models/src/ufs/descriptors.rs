@@ -1,4 +1,4 @@
-//! The descriptors the device answers with, made from what it is.
+//! The device's descriptors, derived from its configuration.
 
 use flysch_wire::ufs::descriptor::CurrentUnit;
 use flysch_wire::ufs::descriptor::{
@@ -15,7 +15,7 @@ use super::device::Device;
 use super::provision::{LAYOUT, PARTS, allocation_units};
 use super::{protection, rpmb};
 
-/// Strings by index.
+/// Indices of strings.
 const MANUFACTURER: u8 = 0;
 const PRODUCT: u8 = 1;
 const SERIAL: u8 = 2;
@@ -44,7 +44,7 @@ pub(super) struct Descriptors<'a> {
 }
 
 impl Descriptors<'_> {
-    /// Writes the descriptor and gives its length.
+    /// Writes the descriptor and returns its length.
     pub(super) fn descriptor(
         &self,
         id: DescriptorId,

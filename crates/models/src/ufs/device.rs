@@ -1,4 +1,4 @@
-//! The device: what it is made of, and what resets, power and time do to it.
+//! The device: its parts, and the effects of resets, power and time on them.
 
 use alloc::string::String;
 use alloc::vec;
@@ -32,14 +32,14 @@ use crate::media::cache::Loss;
 use crate::software::Processor;
 use crate::store::StoreError;
 
-/// Size of the buffer that READ BUFFER and WRITE BUFFER reach in data mode, bytes.
+/// Size of the buffer that READ BUFFER and WRITE BUFFER access in data mode, bytes.
 pub(super) const BUFFER: usize = 4096;
-/// Longest data of a command that is neither a read nor a write, bytes.
+/// Maximum length of data of a command that is neither a read nor a write, bytes.
 const SCRATCH: usize = 64 << 10;
-/// Longest text of a string descriptor, UTF-16 units.
+/// Maximum length of a string descriptor, UTF-16 units.
 const STRING_MAX: usize = 126;
 
-/// How many commands the device queues; one more is answered TASK SET FULL.
+/// How many commands the device queues; further ones are answered TASK SET FULL.
 #[derive(Debug)]
 pub(super) struct Depths {
     /// Whether that can happen at all.
@@ -63,8 +63,8 @@ impl Depths {
         Self { bound, device, units }
     }
 
-    /// Whether the device or the unit has as many commands as it can queue already, besides the
-    /// one in task `index`.
+    /// Whether the device or the unit already has as many commands as it can queue, not counting
+    /// the one in task `index`.
     #[inline]
     pub(super) fn are_full(&self, index: u16, tasks: &Tasks) -> bool {
         self.bound && self.are_full_of(index, tasks)
@@ -84,7 +84,7 @@ impl Depths {
     }
 }
 
-/// What the device was built as, for good.
+/// The fixed properties of the device.
 #[derive(Debug)]
 pub(super) struct Build {
     pub(super) specification: u16,
@@ -92,7 +92,7 @@ pub(super) struct Build {
     pub(super) depths: Depths,
     pub(super) transfer_max: u32,
     pub(super) write_booster_max: u64,
-    /// The device updates its firmware and refreshes itself.
+    /// The device supports firmware update and refresh.
     pub(super) services: bool,
 }
 
@@ -124,13 +124,13 @@ pub(super) struct Device {
     pub(super) firmware: Firmware,
     pub(super) upkeep: Upkeep,
     pub(super) journal: Journal,
-    /// The software of a published host, if it is to be spent.
+    /// The software of a published host, if its time is to be spent.
     pub(super) processor: Option<Processor>,
-    /// What READ BUFFER and WRITE BUFFER reach.
+    /// The buffer of READ BUFFER and WRITE BUFFER.
     pub(super) buffer: Vec<u8>,
-    /// Data of the command that is carried out.
+    /// Data of the command being carried out.
     pub(super) scratch: Vec<u8>,
-    /// What losses of power did.
+    /// The total effect of power losses.
     pub(super) lost: Loss,
 }
 
@@ -174,7 +174,8 @@ impl Device {
         device
     }
 
-    /// The device starts afresh: what does not survive the reset is gone, and every unit says so.
+    /// The device starts afresh: what does not survive the reset is gone, and every unit reports
+    /// it.
     pub(super) fn start_over(&mut self, reset: Reset, now: u64) {
         let turn = if reset == Reset::Warm { Turn::WarmReset } else { Turn::PowerOn };
         self.journal.note(now, turn, 0);
@@ -213,7 +214,7 @@ impl Device {
         self.start_over(Reset::PowerOn, now);
     }
 
-    /// Power goes.
+    /// Power is lost.
     pub(super) fn power_off(&mut self, x: &Exchange) {
         let now = x.now();
         self.readiness.set_powered(false);
@@ -228,7 +229,7 @@ impl Device {
         self.meter_state(x);
     }
 
-    /// What is not on the medium is lost, or some of it.
+    /// Data that is not on the medium is lost, or some of it.
     ///
     /// # Errors
     /// A backing file could not be put into the state the loss leaves.
@@ -240,7 +241,7 @@ impl Device {
         Ok(loss)
     }
 
-    /// Tells the meter what state device and link are in.
+    /// Tells the meter the state of device and link.
     pub(super) fn meter_state(&mut self, x: &Exchange) {
         let level = match self.readiness.mode() {
             _ if !self.readiness.is_powered() => level::OFF,
@@ -260,7 +261,7 @@ impl Device {
         }
     }
 
-    /// Why nothing but queries works before fDeviceInit is done.
+    /// Why only queries work until fDeviceInit is done.
     pub(super) fn initialising(&mut self, now: u64) -> Option<Sense> {
         self.settle_init(now);
         let sense = Sense::new(SenseKey::NotReady, AdditionalSense::BecomingReady);
@@ -286,14 +287,14 @@ impl Device {
         self.upkeep.is_purging().then_some(sense)
     }
 
-    /// Ends purge and refresh whose time has come, or both at once.
+    /// Ends purge and refresh if their time has come, or immediately.
     fn settle_upkeep(&mut self, now: u64, stop: bool) {
         let purge = stop.then_some(PurgeStatus::StoppedPrematurely);
         self.settle_purge(now, purge);
         self.upkeep.settle_refresh(now, stop.then_some(RefreshStatus::StoppedPrematurely));
     }
 
-    /// Ends a purge whose time has come, or at once: what it has come to is gone.
+    /// Ends a purge if its time has come, or immediately: the data it has reached is gone.
     pub(super) fn settle_purge(&mut self, now: u64, stop: Option<PurgeStatus>) {
         let was = self.upkeep.is_purging();
         let mut left = self.upkeep.settle_purge(now, stop);
@@ -330,7 +331,7 @@ impl Device {
         self.exceptions.events(&self.parameters, background.status(now), write_booster)
     }
 
-    /// Finds out anew whether an enabled exception event waits.
+    /// Determines again whether an enabled exception event is pending.
     pub(super) fn update_alert(&mut self, now: u64) {
         let events = self.exception_events(now);
         self.exceptions.update(events, &self.parameters);

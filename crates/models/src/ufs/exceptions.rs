@@ -1,31 +1,31 @@
-//! Exception events: what is unusual about the device, and whether responses say so.
+//! Exception events: unusual conditions of the device, and whether responses report them.
 
 use flysch_wire::ufs::query::{AttributeId, BackgroundOpStatus, ExceptionEvents};
 
 use super::parameters::Parameters;
 use super::writebooster::WriteBooster;
 
-/// Case temperature of a device nobody has heated, °C.
+/// Case temperature of a device that nobody has heated, °C.
 const TEMPERATURE: i16 = 40;
-/// What the temperature attributes add to °C.
+/// The offset of the temperature attributes from °C.
 const TEMPERATURE_OFFSET: i16 = 80;
 
-/// Temperature, and whether there is something to tell.
+/// Temperature, and whether there is something to report.
 #[derive(Debug)]
 pub(super) struct Exceptions {
     temperature: i16,
     throttled: bool,
-    /// Whether an enabled exception event waits: EVENT_ALERT of every response.
+    /// Whether an enabled exception event is pending: EVENT_ALERT of every response.
     alert: bool,
 }
 
 impl Exceptions {
-    /// Nothing to tell of a device at room temperature.
+    /// A device at room temperature without events.
     pub(super) fn new() -> Self {
         Self { temperature: TEMPERATURE, throttled: false, alert: false }
     }
 
-    /// The device starts afresh: nothing is told yet.
+    /// The device starts afresh: nothing is reported yet.
     pub(super) fn start_over(&mut self) {
         self.alert = false;
     }
@@ -74,7 +74,7 @@ impl Exceptions {
             .with_pinned_writebooster_full(booster.is_pinned_full())
     }
 
-    /// `events` are what there is to tell now; the host has enabled some.
+    /// `events` are the current events; the alert is set if the host has enabled any of them.
     pub(super) fn update(&mut self, events: ExceptionEvents, parameters: &Parameters) {
         let control = parameters.attribute(AttributeId::ExceptionEventControl);
         self.alert = u64::from(events.into_bits()) & control != 0;

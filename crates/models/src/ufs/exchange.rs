@@ -1,5 +1,5 @@
-//! What lies between the controller and the device: the link, the commands that both hold, the
-//! host's memory, and what happens to all of it.
+//! What is between the controller and the device: the link, the commands that both hold, the host's
+//! memory, and the faults of all of it.
 
 use flysch_api::machine::{DmaRegion, GuestMemory, OutOfRange};
 use flysch_wire::ufs::utrd::Ocs;
@@ -21,7 +21,7 @@ use crate::store::StoreError;
 pub(super) struct Exchange {
     /// The host's memory as the controller sees it.
     pub(super) memory: GuestMemory,
-    /// Encrypts data on its way.
+    /// Encrypts data in transit.
     pub(super) crypto: Engine,
     pub(super) link: Link,
     pub(super) tasks: Tasks,
@@ -30,7 +30,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// A link that is down, no commands, the faults of `config`.
+    /// A link that is down, no commands, and the faults of `config`.
     pub(super) fn new(config: &Config, memory: GuestMemory) -> Self {
         let tasks = SLOTS.max(config.active_commands as usize);
         Self {
@@ -43,13 +43,13 @@ impl Exchange {
         }
     }
 
-    /// Now, nanoseconds.
+    /// The present, nanoseconds.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.agenda.now()
     }
 
-    /// Whether a fault happens here and now; `tag` goes to the log of faults.
+    /// Whether a fault happens here and now; `tag` is recorded in the log of faults.
     #[inline]
     pub(super) fn fires(&mut self, kind: Kind, tag: u32) -> bool {
         self.faults.fires(kind, self.agenda.instant(), tag)
@@ -62,7 +62,8 @@ impl Exchange {
         self.link.state == LinkState::Hibernated || by_itself
     }
 
-    /// Writes a response UPIU into the command descriptor of task `index`: how the task ends.
+    /// Writes a response UPIU into the command descriptor of task `index`; returns how the task
+    /// ends.
     #[inline]
     pub(super) fn answer(&self, index: u16, unit: &[u8]) -> Ocs {
         let task = self.tasks.get(index);
@@ -117,7 +118,7 @@ impl Exchange {
 pub(super) enum Failed {
     Transfer(Ocs),
     Store,
-    /// What the unit stands on has no room.
+    /// The storage below the unit has no room.
     Full,
 }
 

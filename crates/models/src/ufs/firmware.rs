@@ -1,9 +1,9 @@
-//! Firmware as a host updates it: an image comes in parts, is checked when it is whole, and runs
+//! Firmware updates by the host: an image comes in parts, is checked when it is complete, and runs
 //! after the next reset.
 //!
-//! The model's images have a head of 64 bytes: `FLYSCHFW`, the length of the whole image, the
-//! product revision it brings (4 characters), the product it is for (16, padded with blanks), and
-//! the SHA-256 of everything after the head. Numbers are big-endian.
+//! The model's images have a header of 64 bytes: `FLYSCHFW`, the length of the whole image, its
+//! product revision (4 characters), the product it is for (16, padded with blanks), and the SHA-256
+//! of everything after the header. Numbers are big-endian.
 
 use alloc::vec::Vec;
 use core::str;
@@ -15,10 +15,10 @@ use super::descriptors::MODEL;
 
 const MAGIC: &[u8; 8] = b"FLYSCHFW";
 const HEAD: usize = 64;
-/// What runs in a new device.
+/// The revision that runs in a new device.
 const FIRST: [u8; 4] = *b"0001";
 
-/// An image that turns a model into one of the product revision `revision`.
+/// An image that changes a model to the product revision `revision`.
 pub fn firmware_image(revision: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut image = Vec::with_capacity(HEAD + payload.len());
     image.extend_from_slice(MAGIC);
@@ -36,12 +36,12 @@ fn product() -> [u8; 16] {
     product
 }
 
-/// The firmware that runs, and what has come of the next.
+/// The running firmware, and the progress of the next.
 #[derive(Debug)]
 pub(super) struct Firmware {
     runs: [u8; 4],
     received: Vec<u8>,
-    /// Whole and checked, runs after a reset.
+    /// Complete and checked; runs after a reset.
     next: Option<[u8; 4]>,
     status: FfuStatus,
 }
@@ -62,7 +62,7 @@ impl Firmware {
         self.status
     }
 
-    /// Takes a part. Says whether it is where the one before ended, or the first.
+    /// Takes a part. Returns whether it starts where the previous one ended, or is the first.
     #[must_use]
     pub(super) fn take(&mut self, offset: u32, part: &[u8]) -> bool {
         if offset == 0 {
@@ -78,7 +78,7 @@ impl Firmware {
         true
     }
 
-    /// Looks at what came, once it is as long as it says.
+    /// Examines the image, once it is as long as its header says.
     fn look(&mut self) {
         let Some(head) = self.received.first_chunk::<HEAD>() else { return };
         let length = u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize;
@@ -100,7 +100,7 @@ impl Firmware {
         };
     }
 
-    /// The device starts afresh. Says whether it runs something new.
+    /// The device starts afresh. Returns whether it runs a new revision.
     pub(super) fn start_over(&mut self) -> bool {
         let undecided = self.status == FfuStatus::NoInformation && !self.received.is_empty();
         if undecided {
@@ -112,7 +112,7 @@ impl Firmware {
         next.is_some()
     }
 
-    /// Power goes: what was not whole is gone.
+    /// Power is lost: an incomplete image is gone.
     pub(super) fn lose_power(&mut self) {
         if self.next.is_none() {
             self.received = Vec::new();

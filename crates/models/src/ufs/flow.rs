@@ -16,7 +16,7 @@ use super::sense::Sense;
 use super::task::{Task, TaskRef, Work};
 use crate::media::Span;
 
-/// Writes between two looks at the exception events, bytes.
+/// Number of bytes written between two checks of the exception events.
 const EXCEPTION_CHECK: u64 = 64 << 20;
 
 impl Device {
@@ -38,7 +38,7 @@ impl Device {
         self.backend.answer_later(index, accepted, x);
     }
 
-    /// A SCSI command: what will happen is decided here, when follows from the media.
+    /// A SCSI command: its effect is decided here; its timing follows from the media.
     fn receive_command(&mut self, index: u16, accepted: u64, x: &mut Exchange) {
         let Ok(unit) = CommandUpiu::parse(&x.tasks.get(index).request) else { return };
         if self.build.depths.are_full(index, &x.tasks) {
@@ -50,7 +50,7 @@ impl Device {
         }
     }
 
-    /// Starts a command that no older one keeps waiting.
+    /// Starts a command that no older one holds back.
     #[inline]
     fn start_command(&mut self, index: u16, unit: &CommandUpiu, accepted: u64, x: &mut Exchange) {
         let work = self.decide(index, &Cdb::parse(&unit.cdb), x);
@@ -128,8 +128,8 @@ impl Device {
         }
     }
 
-    /// The data of a write is in the write buffer: how the command ends, if it does. If it has
-    /// been taken away meanwhile, its room is free again.
+    /// The data of a write is in the write buffer: returns how the command ends, if it does. If the
+    /// command was taken away meanwhile, its room is freed.
     #[inline]
     pub(super) fn data_arrived(
         &mut self,
@@ -157,7 +157,7 @@ impl Device {
         self.complete(name, x)
     }
 
-    /// The first data of a read is there: sends it.
+    /// The first data of a read is available: sends it.
     #[inline]
     pub(super) fn send_data(&mut self, name: TaskRef, x: &mut Exchange) {
         if !x.tasks.is_current(name) {
@@ -169,7 +169,8 @@ impl Device {
         x.agenda.at(end, Event::Complete(name));
     }
 
-    /// A command has run its course: how it ends, unless it goes on or something keeps its end.
+    /// A command has run its course: returns how it ends, unless it continues or something delays
+    /// its end.
     #[inline]
     pub(super) fn complete(&mut self, name: TaskRef, x: &mut Exchange) -> Option<Ocs> {
         if !x.tasks.is_current(name) {
@@ -297,7 +298,7 @@ impl Device {
         x.answer(index, &bytes)
     }
 
-    /// How the command in task `index` is answered.
+    /// Builds the answer of the command in task `index`.
     #[inline]
     pub(super) fn answer<'x>(&self, index: u16, x: &'x Exchange) -> Answer<'x> {
         Answer { x, index, alert: self.exceptions.alert() }
@@ -310,7 +311,7 @@ impl Device {
         self.backend.end_flushes(self.readiness.mode(), x);
     }
 
-    /// Starts whatever the medium can take up now.
+    /// Starts everything that the medium can take up now.
     #[inline]
     pub(super) fn program(&mut self, x: &mut Exchange) {
         if self.backend.program(x) {
@@ -318,13 +319,13 @@ impl Device {
         }
     }
 
-    /// Auto-hibern8 may have set in.
+    /// Auto-hibern8 may have begun.
     pub(super) fn idle(&mut self, x: &mut Exchange) {
         self.backend.is_idle();
         self.program(x);
     }
 
-    /// A die may be done programming.
+    /// A die may have finished programming.
     pub(super) fn die_done(&mut self, die: u16, x: &mut Exchange) {
         if self.backend.die_done(die, x) {
             self.program(x);
@@ -345,7 +346,7 @@ impl Device {
     }
 }
 
-/// What the host expects to move in the direction the command has.
+/// Number of bytes that the host expects to move in the direction of the command.
 #[inline]
 fn expected_length(unit: &CommandUpiu, work: &Work) -> u32 {
     let flags: CommandFlags = unit.flags();

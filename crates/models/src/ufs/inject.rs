@@ -1,4 +1,4 @@
-//! Faults: where the fault plan meets the controller and the device.
+//! Faults: where the fault plan acts on the controller and the device.
 
 use flysch_wire::scsi::{AdditionalSense, SenseKey, Status};
 use flysch_wire::ufs::registers::{Interrupts, PowerModeStatus, UecDl, UecDme, UecN, UecPa, UecT};
@@ -14,10 +14,10 @@ use crate::faults::Kind;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
-/// How late a late command is, at least and at most, nanoseconds.
+/// Delay of a late command, minimum and maximum, nanoseconds.
 const LATE_MIN_NS: u64 = 1_000_000;
 const LATE_MAX_NS: u64 = 400_000_000;
-/// How long power that comes back late stays away, at least and at most, nanoseconds.
+/// How long power stays away that comes back late, minimum and maximum, nanoseconds.
 const POWER_LATE_MIN_NS: u64 = 10_000_000;
 const POWER_LATE_MAX_NS: u64 = 1_000_000_000;
 
@@ -29,7 +29,7 @@ const T: usize = 3;
 const DME: usize = 4;
 
 impl Pair {
-    /// A command has reached the device: whether a fault keeps it from starting.
+    /// A command has reached the device: returns whether a fault prevents it from starting.
     pub(super) fn fault_at_start(&mut self, index: u16) -> bool {
         let tag = u32::from(self.exchange.tasks.get(index).tag);
         if self.exchange.fires(Kind::Uic, tag) {
@@ -69,13 +69,13 @@ impl Pair {
         swallowed
     }
 
-    /// Whether power goes away now, and for how long.
+    /// Whether power is lost now, and for how long.
     fn fault_of_power(&mut self, tag: u32) -> bool {
         let x = &mut self.exchange;
         let Some(kind) = Kind::POWER.into_iter().find(|&kind| x.fires(kind, tag)) else {
             return false;
         };
-        // A store that fails here has failed every write before: the host knows.
+        // A store that fails here has failed every earlier write: the host knows.
         let _ = self.cut_power();
         match kind {
             Kind::PowerLoss => self.restore_power(),
@@ -89,7 +89,7 @@ impl Pair {
         true
     }
 
-    /// LINERESET: both ends are in their lowest speed; commands go on in it.
+    /// LINERESET: both ends are at their lowest speed, at which commands continue.
     fn reset_line(&mut self) {
         self.exchange.link.fall_back();
         self.device.backend.media.set_link_rate(self.exchange.link.rate);
@@ -97,7 +97,7 @@ impl Pair {
         self.controller.registers.raise_uic(PA, error.into_bits(), Interrupts::new());
     }
 
-    /// The link has hibernated by itself and a command should wake it: it is lost.
+    /// The link has hibernated by itself and a command should wake it: the link is lost.
     fn fail_to_wake(&mut self) {
         self.controller.link_is_down(&mut self.exchange);
         self.swallow_all();
@@ -124,7 +124,7 @@ impl Pair {
         self.controller.registers.raise_uic(layer, bits, Interrupts::new());
     }
 
-    /// The link is lost: what is in the device is never answered.
+    /// The link is lost: commands in the device are never answered.
     pub(super) fn lose_link(&mut self) {
         self.controller.link_is_down(&mut self.exchange);
         self.swallow_all();
@@ -137,7 +137,7 @@ impl Pair {
         self.device.forget_waiting();
     }
 
-    /// Power goes away: everything volatile is lost, unflushed writes may vanish or tear.
+    /// Power is lost: everything volatile is lost, unflushed writes may vanish or tear.
     ///
     /// # Errors
     /// A backing file could not be put into the state the loss leaves.
@@ -148,8 +148,8 @@ impl Pair {
         self.device.lose_writes(&mut self.exchange.faults)
     }
 
-    /// Power comes back after [`cut_power`](Self::cut_power): a written configuration descriptor
-    /// takes effect now.
+    /// Power comes back after [`cut_power`](Self::cut_power): a new configuration descriptor takes
+    /// effect now.
     pub(super) fn restore_power(&mut self) {
         self.device.power_on(self.exchange.now());
         self.device.meter_state(&self.exchange);
@@ -162,17 +162,17 @@ impl Pair {
     }
 }
 
-/// What a fault makes of a command that has run its course.
+/// What a fault does to a command that has run its course.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upset {
     /// It ends later.
     Late,
-    /// It ends like this.
+    /// It ends with this status.
     Ends(Ocs),
 }
 
 impl Exchange {
-    /// A command has run its course: whether a fault ends it otherwise.
+    /// A command has run its course: returns whether a fault changes its end.
     pub(super) fn fault_at_end(&mut self, name: TaskRef) -> Option<Upset> {
         let task = self.tasks.get(name.index);
         let (late, tag) = (task.late, u32::from(task.tag));
@@ -198,7 +198,7 @@ impl Exchange {
         None
     }
 
-    /// The sense or status a fault gives the command instead of what it asks for. Blocks of its
+    /// The sense data or status that a fault gives the command instead of its result. Blocks of its
     /// unit have `1 << block_shift` bytes.
     pub(super) fn fault_in_command(
         &mut self,

@@ -1,16 +1,16 @@
-//! Error history (READ BUFFER mode 1Ch): what the device remembers of resets and other turns of
-//! its life.
+//! Error history (READ BUFFER mode 1Ch): the device's record of resets and other events of its
+//! life.
 //!
-//! There is one buffer, 10h, of [`LENGTH`] bytes: `FLYSCHEV`, the number of events ever (4 bytes),
-//! the number kept (4), then the kept ones of 16 bytes each, oldest first: the time in nanoseconds
-//! (8; since 1970 if the host has told the time, else since the model began), what happened (2),
-//! the logical unit or 0 (2), zero (4). Big-endian; what is not used is zero.
+//! There is one buffer, 10h, of [`LENGTH`] bytes: `FLYSCHEV`, the total number of events (4 bytes),
+//! the number kept (4), then the kept events of 16 bytes each, oldest first: the time in
+//! nanoseconds (8; since 1970 if the host has set the time, otherwise since the model began), what
+//! happened (2), the logical unit or 0 (2), zero (4). Big-endian; unused bytes are zero.
 
 use alloc::collections::VecDeque;
 
 use flysch_wire::scsi::error_history::{self, HistoryBuffer};
 
-/// Events kept.
+/// Number of events kept.
 const EVENTS: usize = 63;
 const EVENT_LENGTH: usize = 16;
 const HEAD: usize = 16;
@@ -43,7 +43,7 @@ struct Event {
 pub(super) struct Journal {
     events: VecDeque<Event>,
     count: u32,
-    /// What makes the time of the model that of the host.
+    /// Offset from the model's time to the host's.
     epoch: u64,
 }
 
@@ -57,12 +57,13 @@ impl Journal {
         self.count = self.count.saturating_add(1);
     }
 
-    /// The host tells the time.
+    /// The host sets the time.
     pub(super) fn set_time(&mut self, time: u64, now: u64) {
         self.epoch = time.saturating_sub(now);
     }
 
-    /// Writes what buffer `id` has from `offset` on; its length, or `None` if there is none such.
+    /// Writes the contents of buffer `id` from `offset` on; returns their length, or `None` if
+    /// there is no such buffer.
     pub(super) fn read(
         &self,
         id: u8,

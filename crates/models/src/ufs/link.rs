@@ -6,14 +6,14 @@ use flysch_wire::ufs::uic::{
     pwm_line_rate_max_kbit_s,
 };
 
-/// Lanes an M-PHY of ours has in each direction.
+/// Number of lanes of our M-PHY in each direction.
 const LANES: u8 = 2;
 /// Highest PWM gear.
 const PWM_GEAR_MAX: u8 = 4;
 /// GenSelectorIndex of the first receive lane.
 const FIRST_RX_LANE: u16 = 4;
 
-/// What kind of attribute: how it is indexed and who may write it.
+/// The kind of an attribute: how it is indexed and who may write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     ReadOnly,
@@ -54,8 +54,8 @@ const RO: Access = Access::ReadOnly;
 const RW: Access = Access::ReadWrite;
 const TIMER: u32 = 0xFFFF;
 
-/// The attributes both ends have. Defaults and ranges: UniPro 1.8 tables of PA, DL, N, T
-/// attributes and M-PHY 4.1 section 8; capabilities are those of our PHY.
+/// The attributes of both ends. Defaults and ranges: UniPro 1.8, tables of PA, DL, N and T
+/// attributes, and M-PHY 4.1 section 8; capabilities are those of our PHY.
 static ROWS: [Row; 67] = {
     use UicAttribute::*;
     [
@@ -133,7 +133,7 @@ fn row_of(id: UicAttribute) -> Option<usize> {
     ROWS.iter().position(|row| row.id == id)
 }
 
-/// The attributes of one end: per table row one value per lane.
+/// The attributes of one end: for each table row, one value per lane.
 #[derive(Clone, Debug)]
 struct End {
     values: [[u32; LANES as usize]; ROWS.len()],
@@ -195,11 +195,11 @@ pub(super) enum LinkState {
     Down,
     /// Active.
     Up,
-    /// In hibernate by DME_HIBERNATE_ENTER.
+    /// Hibernated by DME_HIBERNATE_ENTER.
     Hibernated,
 }
 
-/// Both ends and what runs between them.
+/// Both ends and the rate between them.
 #[derive(Debug)]
 pub(super) struct Link {
     gear_max: u8,
@@ -274,7 +274,7 @@ impl Link {
         if peer { self.peer.get(id, selector) } else { self.local.get(id, selector) }
     }
 
-    /// DME_SET or DME_PEER_SET. A local PA_PWRMODE does not only store: see
+    /// DME_SET or DME_PEER_SET. A local PA_PWRMODE is more than stored: see
     /// [`change_power_mode`](Self::change_power_mode).
     pub(super) fn set(
         &mut self,
@@ -295,7 +295,7 @@ impl Link {
         self.local.set(id, selector, value)
     }
 
-    /// Carries out the change that a DME_SET of PA_PWRMODE asked for.
+    /// Carries out the change requested by a DME_SET of PA_PWRMODE.
     pub(super) fn change_power_mode(&mut self, value: u32) -> PowerModeStatus {
         if self.state != LinkState::Up {
             return PowerModeStatus::FatalError;
@@ -320,7 +320,7 @@ impl Link {
         PowerModeStatus::Local
     }
 
-    /// Rate of one direction in the mode asked for, `None` if the link cannot do it.
+    /// Rate of one direction in the requested mode, `None` if the link does not support it.
     fn direction(
         &self,
         mode: LinkMode,
@@ -350,7 +350,7 @@ impl Link {
         }
     }
 
-    /// What the change left at the other end.
+    /// Copies the result of the change to the other end.
     fn mirror(&mut self) {
         use UicAttribute::*;
         for (from, to) in [

@@ -1,4 +1,4 @@
-//! Logical units: data, protection, what a host set with mode pages.
+//! Logical units: data, protection, and settings of mode pages.
 
 use alloc::vec::Vec;
 
@@ -33,7 +33,7 @@ pub(super) struct Unit {
     pub(super) provisioning: ProvisioningType,
     /// bDataReliability: a power loss does not tear blocks.
     pub(super) reliable: bool,
-    /// The UNIT ATTENTION that waits.
+    /// The pending UNIT ATTENTION.
     pub(super) attention: Option<Sense>,
     /// Caching page, WCE.
     pub(super) write_cache: bool,
@@ -77,7 +77,7 @@ impl Unit {
         }
     }
 
-    /// bLUWriteProtect protects it, so secure write protection does not.
+    /// Whether bLUWriteProtect protects it, so that secure write protection does not.
     pub(super) fn is_write_protected_otherwise(&self) -> bool {
         self.write_protect != LuWriteProtect::None
     }
@@ -102,7 +102,7 @@ impl Units for Vec<Option<Unit>> {
     }
 }
 
-/// All units, what is closed to writes in them, and the UNIT ATTENTION that waits for each.
+/// All units, the areas in them closed to writes, and the pending UNIT ATTENTION of each.
 #[derive(Debug)]
 pub(super) struct LogicalUnits {
     /// By LUN; `None` is a LUN that does not exist.
@@ -127,7 +127,7 @@ impl LogicalUnits {
         self.list = rebuild(core::mem::take(&mut self.list), before, after);
     }
 
-    /// The device starts afresh: mode pages as well, and every unit says so.
+    /// The device starts afresh: mode pages are reset, and every unit reports it.
     pub(super) fn start_over(&mut self, attention: Sense) {
         self.attentions = [Some(attention); WELL_KNOWN.len()];
         for unit in self.list.iter_mut().flatten() {
@@ -146,7 +146,7 @@ impl LogicalUnits {
         }
     }
 
-    /// Whether there is a unit, or a well-known one, of this LUN.
+    /// Whether there is a unit, or a well-known one, with this LUN.
     pub(super) fn has_lun(&self, lun: u8) -> bool {
         let well_known = matches!(Wlun::from_bits(lun), Wlun::Unknown(_));
         !well_known || self.get(lun).is_some()
@@ -162,7 +162,7 @@ impl LogicalUnits {
         self.list.get_mut(usize::from(lun))?.as_mut()
     }
 
-    /// The UNIT ATTENTION that waits for a LUN.
+    /// The pending UNIT ATTENTION of a LUN.
     #[inline]
     pub(super) fn attention(&mut self, lun: u8) -> Option<&mut Option<Sense>> {
         if lun & 0x80 == 0 {
@@ -172,7 +172,7 @@ impl LogicalUnits {
         Some(&mut self.attentions[known])
     }
 
-    /// LUN of the unit that the BOOT well-known unit stands for now.
+    /// LUN of the unit that the BOOT well-known unit refers to now.
     pub(super) fn boot_unit(&self, parameters: &Parameters, provision: &Provision) -> Option<u8> {
         let wanted = parameters.attribute(AttributeId::BootLunEn);
         if wanted == 0 || provision.header.b_boot_enable == 0 {
@@ -183,7 +183,7 @@ impl LogicalUnits {
         Some(found as u8)
     }
 
-    /// Whether units in files could take the sizes of `next`.
+    /// Whether units in files can take the sizes of `next`.
     pub(super) fn check_stores(&self, next: &Provision) -> Result<(), QueryResult> {
         let grows = |(lun, unit): (usize, &Option<Unit>)| match unit {
             Some(unit) if !matches!(unit.store, Store::Memory(_)) => {
@@ -199,12 +199,12 @@ impl LogicalUnits {
         }
     }
 
-    /// Bytes of a block of a unit, 1 if there is no such unit.
+    /// Block size of a unit in bytes, 1 if there is no such unit.
     pub(super) fn block_length(&self, lun: u8) -> u64 {
         self.get(lun).map_or(1, |unit| 1 << unit.block_shift)
     }
 
-    /// Stale data goes. A store that cannot take it away keeps it, and says so elsewhere.
+    /// Discards stale data. A store that cannot discard it keeps it, and reports that elsewhere.
     pub(super) fn discard(&mut self, range: Stale) {
         if let Some(unit) = self.get_mut(range.unit) {
             let _ = unit.store.discard(range.offset, range.len);
@@ -224,8 +224,8 @@ fn build(configs: Vec<Option<UnitConfig>>, provision: &Provision) -> Vec<Option<
     units
 }
 
-/// The units of a device that was provisioned anew. A unit whose size and block size stay keeps
-/// its data, as does one in a file; all others start empty.
+/// The units of a device that was provisioned anew. A unit whose size and block size do not change
+/// keeps its data, as does one in a file; all others start empty.
 fn rebuild(mut old: Vec<Option<Unit>>, before: &Provision, after: &Provision) -> Vec<Option<Unit>> {
     let mut units: Vec<Option<Unit>> = Vec::new();
     old.resize_with(after.units.len(), || None);

@@ -19,13 +19,13 @@ use super::exchange::Exchange;
 use super::task::State;
 use crate::faults::Kind;
 
-/// Where the configuration bank starts.
+/// Offset of the configuration bank.
 pub(super) const BANK: u32 = 0x400;
-/// Where the run-time registers start.
+/// Offset of the run-time registers.
 const RUN_TIME: u32 = 0x1000;
 /// Distance from one queue's run-time registers to the next.
 const RUN_TIME_STRIDE: u32 = 48;
-/// Blocks of one queue's run-time registers.
+/// Register blocks within one queue's run-time registers.
 const SQ_BLOCK: u32 = 0x00;
 const SQ_INTERRUPT_BLOCK: u32 = 0x14;
 const CQ_BLOCK: u32 = 0x1C;
@@ -68,12 +68,12 @@ impl Queue {
         ring_entries(self.cqattr.size()) * cqe::LENGTH as u32
     }
 
-    /// The completion queue has no room: one entry always stays free.
+    /// Whether the completion queue has no room: one entry always stays free.
     fn cq_full(&self) -> bool {
         (self.cqtp + cqe::LENGTH as u32) % self.cq_bytes().max(1) == self.cqhp
     }
 
-    /// The task that SQCTI names.
+    /// The task named by SQCTI.
     fn find(&self, number: usize, x: &Exchange) -> Option<u16> {
         let target = self.sqcti;
         let found = x.tasks.iter().find(|(_, task)| {
@@ -86,7 +86,7 @@ impl Queue {
     }
 }
 
-/// A register of a queue: which queue, and where in the bank or the run-time block.
+/// A register of a queue: which queue, and the offset in the bank or the run-time block.
 enum Place {
     Bank(usize, u32),
     RunTime(usize, u32),
@@ -110,7 +110,7 @@ fn place(offset: u32, queues: usize) -> Option<Place> {
     Some(place(number as usize, at))
 }
 
-/// The run-time registers that are touched per command.
+/// The run-time registers used per command.
 #[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueRegister {
@@ -121,7 +121,7 @@ pub(super) enum QueueRegister {
     Cqis,
 }
 
-/// Which of these registers of which queue is at `offset`.
+/// The register and queue at `offset`, if it is one of these.
 #[cfg(feature = "std")]
 pub(super) fn queue_register(offset: u32) -> Option<(usize, QueueRegister)> {
     const CQHP: u32 = CQ_BLOCK + reg::CQHP;
@@ -142,14 +142,14 @@ pub(super) fn queue_register(offset: u32) -> Option<(usize, QueueRegister)> {
     Some((queue, register))
 }
 
-/// What a write to a register of a queue makes the controller do.
+/// What the controller must do after a write to a queue register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rung {
     /// Nothing.
     Nothing,
     /// Fetch from this submission queue.
     Fetch(usize),
-    /// Post what waits for room in this completion queue.
+    /// Post the completions that wait for room in this completion queue.
     Drain(usize),
     /// Stop, start or clean up this submission queue.
     Control(usize, SqRtc),
@@ -163,7 +163,7 @@ pub(super) struct Queues {
     turn: usize,
 }
 
-/// What the threaded machine mirrors.
+/// The state mirrored by the threaded machine.
 #[cfg(feature = "std")]
 impl Queues {
     /// SQHP, CQTP, and the interrupt causes raised since the last call.
@@ -173,13 +173,13 @@ impl Queues {
         (queue.sqhp, queue.cqtp, causes.into_bits())
     }
 
-    /// The queues whose completions raise messages once the controller sends any, a bit each.
+    /// The queues whose completions raise messages if the controller sends any, one bit each.
     pub(super) fn messaging(&self) -> u32 {
         let on = |(n, queue): (usize, &Queue)| u32::from(queue.cqie.teps()) << n;
         self.queues.iter().enumerate().map(on).fold(0, |all, bit| all | bit)
     }
 
-    /// The queue whose configuration is at `offset`, with its CQHP and SQTP, which a change of
+    /// The queue whose configuration is at `offset`, with its CQHP and SQTP, which a change of the
     /// configuration may have reset.
     pub(super) fn configured(&self, offset: u32) -> Option<(usize, u32, u32)> {
         match place(offset, self.queues.len()) {
@@ -197,12 +197,12 @@ fn run_time(queue: usize, block: u32) -> u32 {
 }
 
 impl Queues {
-    /// So many queues, not configured.
+    /// This many queues, not configured.
     pub(super) fn new(count: usize) -> Self {
         Self { queues: (0..count).map(|_| Queue::default()).collect(), turn: 0 }
     }
 
-    /// How many there are.
+    /// Number of queues.
     pub(super) fn len(&self) -> usize {
         self.queues.len()
     }
@@ -212,8 +212,8 @@ impl Queues {
         self.queues.fill_with(Queue::default);
     }
 
-    /// The queue to fetch an entry from next: one entry of each in turn (MCQCAP.RRP), or a busy
-    /// queue would starve the others.
+    /// The queue to fetch the next entry from: one entry of each in turn (MCQCAP.RRP), so that a
+    /// busy queue does not starve the others.
     pub(super) fn take_turn(&mut self) -> usize {
         let number = self.turn % self.queues.len();
         self.turn = number + 1;
@@ -226,7 +226,7 @@ impl Queues {
         usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1)
     }
 
-    /// The aggregation group that a completion queue is in, if that counts.
+    /// The aggregation group of a completion queue, if aggregation is on.
     fn group_of(&self, number: usize) -> Option<usize> {
         let cfg = CqCfg::from_bits(self.queues[number].cqcfg);
         let group = usize::from(cfg.iag());
@@ -292,7 +292,7 @@ impl Queues {
         }
     }
 
-    /// Writes such a register. `has_commands` says whether the device has commands of a queue.
+    /// Writes such a register. `has_commands` tells whether the device has commands from a queue.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -343,7 +343,7 @@ impl Queues {
             reg::SQATTR => {
                 let attributes = SqAttr::from_bits(value);
                 let answered = usize::from(attributes.cqid()) < queues;
-                // A queue with commands in the device cannot be taken away.
+                // A queue with commands in the device cannot be removed.
                 if !attributes.sqen() && !busy || attributes.sqen() && answered {
                     queue.sqattr = attributes;
                 }
@@ -396,14 +396,14 @@ impl Queues {
     }
 }
 
-/// What looking for the next entry of a submission queue gave.
+/// The result of looking for the next entry of a submission queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
-    /// There is none that may be fetched.
+    /// No entry may be fetched.
     None,
     /// It was nullified.
     Nullified,
-    /// It is in this task, which ends like this if it does not get to the device.
+    /// It is in this task, which ends with the error if it does not reach the device.
     Task(u16, Result<(), Ocs>),
 }
 
@@ -413,9 +413,9 @@ pub(super) struct Completion {
     entry: Cqe,
     /// The submission queue it came from.
     number: usize,
-    /// It may wait for others to raise an interrupt.
+    /// Whether it may wait for others to raise an interrupt.
     regular: bool,
-    /// Entries of other queues waited for its place.
+    /// Whether the controller was full, so that entries of other queues may wait for its place.
     pub(super) was_full: bool,
 }
 
@@ -426,7 +426,7 @@ impl Controller {
         self.registers.mode.qt() && self.may_fetch(x)
     }
 
-    /// Whether another command may be active.
+    /// Whether another command may become active.
     #[inline]
     pub(super) fn has_room(&self, x: &Exchange) -> bool {
         x.tasks.held < self.registers.mcqconfig.active_commands()
@@ -436,7 +436,7 @@ impl Controller {
     #[inline]
     pub(super) fn fetch_entry(&mut self, number: usize, x: &mut Exchange) -> Entry {
         let target = self.queues.target(number);
-        // Completions that cannot be posted hold new commands back, which bounds the backlog.
+        // Completions that cannot be posted hold back new commands, which bounds the backlog.
         if !self.has_room(x) || !self.queues.queues[target].backlog.is_empty() {
             return Entry::None;
         }
@@ -460,7 +460,7 @@ impl Controller {
         Entry::Task(index, self.take_descriptor(index, &utrd, x))
     }
 
-    /// SQRTC.STOP; answers what is to be cleaned up, if anything is.
+    /// SQRTC.STOP; returns what is to be cleaned up, if anything.
     pub(super) fn control_queue(
         &mut self,
         number: usize,
@@ -482,7 +482,7 @@ impl Controller {
         found.ok()
     }
 
-    /// Ends a task: its completion, and its place can be taken.
+    /// Ends a task: returns its completion and frees its place.
     #[inline]
     pub(super) fn end_entry(&mut self, index: u16, ocs: Ocs, x: &mut Exchange) -> Completion {
         let task = x.tasks.get(index);
@@ -552,7 +552,7 @@ impl Controller {
         }
     }
 
-    /// The aggregation timer of a completion queue, or of the single doorbell, has run out.
+    /// The aggregation timer of a completion queue, or of the single doorbell, has expired.
     pub(super) fn aggregation_expired(&mut self, queue: Option<u8>, x: &Exchange) {
         let Some(number) = queue.map(usize::from) else {
             return self.registers.aggregation_expired(x.now());
@@ -564,8 +564,9 @@ impl Controller {
         }
     }
 
-    /// A completion queue has news: its own status, and a message or the line. A message is sent
-    /// when the status goes up, so a host clears it before it looks at the queue.
+    /// A completion queue has news: sets its own status, and sends a message or raises the line. A
+    /// message is sent when the status changes to set, so a host clears it before it looks at the
+    /// queue.
     fn signal_queue(&mut self, number: usize, cause: Interrupts, x: &Exchange) {
         let queue = &mut self.queues.queues[number];
         let was_up = queue.cqis.teps();

@@ -4,21 +4,21 @@
 //! passing of time - and three outputs: register values, DMA, the interrupt line. It has no clock:
 //! every input carries `now`, and [`Ufs::next_event`] says when it next has something to do.
 //!
-//! It is made of three: a controller (`controller`: registers and queues), a device (`device`) and
-//! what lies between them (`exchange`: link, commands, memory, time, faults). Neither calls the
-//! other; `pair` carries what one gives back to the other.
+//! It consists of three parts: a controller (`controller`: registers and queues), a device
+//! (`device`) and what is between them (`exchange`: link, commands, memory, time, faults). Neither
+//! calls the other; `pair` passes the results of one on to the other.
 //!
-//! One command, through the files of this module: a doorbell (`sdq` or `mcq`) makes the
-//! controller fetch a descriptor and its UPIU into a task (`task`); `flow` looks at the UPIU
-//! and decides at once *what* will happen (`scsi` for commands, `query` for queries);
-//! `media` decides *when*, through one or two events; at the last of them data is copied
-//! (`transfer`), what is neither read nor write is carried out (`control`), the answer is written
-//! and the slot given back. Reads take their data at that last moment, writes are in the store
-//! from that moment on: a command that is aborted earlier leaves no trace.
+//! The path of a command through the files of this module: a doorbell (`sdq` or `mcq`) makes the
+//! controller fetch a descriptor and its UPIU into a task (`task`); `flow` examines the UPIU and
+//! decides at once *what* will happen (`scsi` for commands, `query` for queries); `media` decides
+//! *when*, through one or two events; at the last of them data is copied (`transfer`), commands
+//! that are neither reads nor writes are carried out (`control`), the answer is written and the
+//! slot released. Reads take their data at that last moment, and writes are in the store from that
+//! moment on: a command that is aborted earlier leaves no trace.
 //!
-//! Everything the host writes is hostile. An address outside DMA memory, a length that does not
-//! fit, a table that makes no sense ends the command with the overall command status the
-//! specification has for it; the work done for one event is bounded by the largest transfer.
+//! Everything the host writes is hostile. An address outside DMA memory, a length that does not fit
+//! or an invalid table ends the command with the overall command status that the specification
+//! defines for it; the work for one event is bounded by the largest transfer.
 
 mod agenda;
 mod aggregation;
@@ -104,7 +104,7 @@ impl Ufs {
     /// A device in its power-on state whose controller sees `memory`.
     ///
     /// # Errors
-    /// A value of `config` that makes no device.
+    /// If `config` is invalid.
     pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
         let exchange = Exchange::new(&config, memory.into());
@@ -112,8 +112,9 @@ impl Ufs {
         Ok(Self { pair: Pair { exchange, controller, device: Device::new(config) } })
     }
 
-    /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
-    /// finds a range gone ends with a bus error or with the overall status that says so.
+    /// The memory that the controller sees, to be mapped and unmapped at any time: a transfer that
+    /// no longer finds a range ends with a bus error or with the corresponding overall command
+    /// status.
     pub fn memory_mut(&mut self) -> &mut GuestMemory {
         &mut self.pair.exchange.memory
     }
@@ -130,7 +131,7 @@ impl Ufs {
         self.pair.write(offset, value);
     }
 
-    /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
+    /// Lets everything happen that is due by `now`. Time never goes backwards: an earlier `now` is
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
@@ -148,7 +149,7 @@ impl Ufs {
         self.pair.reset_controller();
     }
 
-    /// When the next thing happens by itself.
+    /// When the model next does something by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
         self.pair.exchange.agenda.next()
@@ -160,12 +161,12 @@ impl Ufs {
         self.pair.controller.registers.interrupt()
     }
 
-    /// How many completions were posted whose interrupt the host has masked.
+    /// Number of completions posted while the host had masked their interrupt.
     pub fn silent_completions(&self) -> u64 {
         self.pair.controller.registers.told.silent
     }
 
-    /// Interrupts so far: how often the line went up, and messages.
+    /// Number of interrupts so far: activations of the line, and messages.
     pub fn interrupts(&self) -> u64 {
         self.pair.controller.registers.told.interrupts()
     }
@@ -183,24 +184,24 @@ impl Ufs {
         Arc::clone(&self.pair.controller.done)
     }
 
-    /// What the device took from its supply until `now`.
+    /// The energy that the device has taken until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
         let now = now.nanos().max(self.pair.exchange.now());
         self.pair.device.backend.media.energy(now)
     }
 
-    /// What went wrong so far.
+    /// The faults injected so far.
     pub fn faults(&self) -> &Injector {
         &self.pair.exchange.faults
     }
 
-    /// From now on `plan` says what goes wrong, its opportunities counted from now. What went wrong
-    /// before stays counted.
+    /// Replaces the fault plan, whose opportunities are counted from now on. Earlier faults stay
+    /// counted.
     pub fn arm_faults(&mut self, plan: Plan) {
         self.pair.exchange.faults.arm(plan);
     }
 
-    /// What all losses of power so far did to writes that were reported done and not yet safe.
+    /// The total effect of power losses so far on writes that were reported done but not yet safe.
     pub fn lost(&self) -> Loss {
         self.pair.device.lost
     }
@@ -210,12 +211,12 @@ impl Ufs {
         self.pair.device.readiness.mode()
     }
 
-    /// Bytes that were unmapped and that no purge has removed yet.
+    /// Bytes that were unmapped and not yet removed by a purge.
     pub fn stale_bytes(&self) -> u64 {
         self.pair.device.upkeep.stale_bytes()
     }
 
-    /// Why this machine could not keep or give the data of a unit, in words, if that happened.
+    /// Why this machine failed to store or return the data of a unit, in words, if it did.
     pub fn store_failure(&self) -> Option<String> {
         let units = self.pair.device.units.list.iter().flatten();
         units.filter_map(|unit| unit.store.failure()).next().map(Into::into)
@@ -227,12 +228,12 @@ impl Ufs {
         self.pair.device.units.list.iter().flatten().filter_map(|unit| unit.store.full())
     }
 
-    /// The link is lost: what is in the device is never answered.
+    /// The link is lost: commands in the device are never answered.
     pub fn lose_link(&mut self) {
         self.pair.lose_link();
     }
 
-    /// Power goes away: everything volatile is lost, unflushed writes may vanish or tear.
+    /// Power is lost: everything volatile is lost, unflushed writes may vanish or tear.
     ///
     /// The controller keeps its power; it sees the link go down. Nothing works until
     /// [`restore_power`](Self::restore_power) and a new link start-up.
@@ -243,8 +244,8 @@ impl Ufs {
         self.pair.cut_power()
     }
 
-    /// Power comes back after [`cut_power`](Self::cut_power): a written configuration descriptor
-    /// takes effect now.
+    /// Power comes back after [`cut_power`](Self::cut_power): a new configuration descriptor takes
+    /// effect now.
     pub fn restore_power(&mut self) {
         self.pair.restore_power();
     }
@@ -254,8 +255,8 @@ impl Ufs {
         self.pair.reset_hardware();
     }
 
-    /// Ages the device: from now on it has `bytes` more of garbage to collect in the background, as
-    /// if so much had been written.
+    /// Ages the device: from now on it has `bytes` more garbage to collect in the background, as if
+    /// that much had been written.
     pub fn owe_background_work(&mut self, bytes: u64) {
         let now = self.pair.exchange.now();
         self.pair.device.backend.background.wrote(bytes);
@@ -268,7 +269,7 @@ impl Ufs {
         self.pair.device.set_temperature(celsius, now);
     }
 
-    /// Whether user data wants the room of the WriteBooster buffer: the device then recommends a
+    /// Whether user data needs the room of the WriteBooster buffer: the device then recommends a
     /// smaller one.
     pub fn want_space(&mut self, wants: bool) {
         let now = self.pair.exchange.now();
@@ -277,7 +278,7 @@ impl Ufs {
     }
 }
 
-/// What the threaded machine mirrors.
+/// The state mirrored by the threaded machine.
 #[cfg(feature = "std")]
 impl Ufs {
     fn uses_queues(&self) -> bool {
@@ -292,7 +293,7 @@ impl Ufs {
         &mut self.pair.controller.queues
     }
 
-    /// The queues whose completions raise messages, a bit each.
+    /// The queues whose completions raise messages, one bit each.
     fn messaging_queues(&self) -> u32 {
         let controller = &self.pair.controller;
         if controller.registers.mode.esie() { controller.queues.messaging() } else { 0 }

@@ -2,7 +2,7 @@
 //!
 //! A SIMPLE command waits for every older ORDERED one, an ORDERED one for everything older, a HEAD
 //! OF QUEUE one for nothing. Units do not wait for each other. Almost all commands are SIMPLE and
-//! meet no other: they pay for two flags being looked at.
+//! meet no others: they pay for checking two flags.
 
 use alloc::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use super::task::{Task, TaskRef, Tasks};
 /// The commands that wait for older ones.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// In the order they came.
+    /// In order of arrival.
     held_back: VecDeque<TaskRef>,
-    /// An ORDERED command is in the device.
+    /// Whether an ORDERED command is in the device.
     any_ordered: bool,
 }
 
 impl Order {
-    /// Keeps the command in task `index` back if older ones must end first. Whether it did.
+    /// Holds back the command in task `index` if older ones must end first; returns whether it did.
     #[inline]
     pub(super) fn hold_back(
         &mut self,
@@ -47,13 +47,13 @@ impl Order {
         waits
     }
 
-    /// Whether anything may wait at all.
+    /// Whether any command may be waiting.
     #[inline]
     pub(super) fn is_waited_for(&self) -> bool {
         self.any_ordered
     }
 
-    /// The first of those held back that nothing older is in the way of.
+    /// The first held-back command that no older one blocks.
     pub(super) fn next(&mut self, tasks: &mut Tasks) -> Option<TaskRef> {
         self.held_back.retain(|name| tasks.is_current(*name));
         let at = (0..self.held_back.len()).find(|&at| self.may_start(at, tasks))?;
@@ -67,7 +67,7 @@ impl Order {
         self.any_ordered = tasks.iter().any(|(_, task)| task.ordered && task.in_device());
     }
 
-    /// Whether nothing older than the command at `at` of those held back is in its way.
+    /// Whether no older command blocks the held-back one at `at`.
     fn may_start(&self, at: usize, tasks: &Tasks) -> bool {
         let name = self.held_back[at];
         let me = tasks.get(name.index);
@@ -80,7 +80,7 @@ impl Order {
             && !held.any(|name| in_the_way(tasks.get(name.index)))
     }
 
-    /// Nothing is in the device any more.
+    /// The device holds no commands any more.
     pub(super) fn forget(&mut self) {
         self.held_back.clear();
         self.any_ordered = false;

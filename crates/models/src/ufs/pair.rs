@@ -1,9 +1,9 @@
-//! Controller and device together: what one does that the other has a part in.
+//! Controller and device together: actions of one that involve the other.
 //!
-//! Each of them does its own work and says what came of it; here it is carried to the other. A
-//! command goes from the controller to the device when it was fetched, and comes back with the
-//! overall command status it ends with. Both give back, they do not call each other: so whatever
-//! happens inside the device has happened before the controller fetches the next command.
+//! Each of them does its own work and returns the results; here they are passed to the other. A
+//! command goes from the controller to the device when it has been fetched, and comes back with its
+//! overall command status. Both return values instead of calling each other, so whatever happens
+//! inside the device has happened before the controller fetches the next command.
 
 use flysch_wire::ufs::registers::{self as reg, Ahit, Hce};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction, TaskRequest, TaskResponse};
@@ -23,10 +23,10 @@ use crate::faults::Kind;
 
 /// How long HCE takes to come up, nanoseconds.
 const ENABLE_NS: u64 = 50_000;
-/// How long HCE shows one before it falls back, and how long it then takes.
+/// How long HCE reads one before it falls back, and how long it takes from then on.
 const GLITCH_NS: u64 = 300_000;
 
-/// A controller, a device and what lies between them.
+/// A controller, a device and what is between them.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) controller: Controller,
@@ -55,7 +55,7 @@ impl Pair {
                 registers.utrlcnr &= !value;
                 return;
             }
-            // Hosts have been seen to put keys back before they set HCE.
+            // Hosts have been seen to write keys back before they set HCE.
             crypto::REGISTER.. => return self.exchange.crypto.write(offset, value),
             mcq::BANK.. if registers.enabled => {
                 let (controller, x) = (&mut self.controller, &self.exchange);
@@ -109,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// HCE falls back: what was written meanwhile is lost.
+    /// HCE falls back to zero: what was written meanwhile is lost.
     fn glitch(&mut self) {
         self.exchange.crypto.clear();
         self.reset_controller();
@@ -118,7 +118,8 @@ impl Pair {
         agenda.after(GLITCH_NS, Event::Enabled { epoch: agenda.epoch() });
     }
 
-    /// Everything the controller holds is gone; the device notices when the link starts up again.
+    /// Everything that the controller holds is gone; the device notices when the link starts up
+    /// again.
     pub(super) fn reset_controller(&mut self) {
         self.exchange.agenda.begin_life();
         self.controller.reset();
@@ -136,7 +137,7 @@ impl Pair {
         self.device.meter_state(&self.exchange);
     }
 
-    /// Something is due.
+    /// Handles an event that is due.
     #[inline]
     pub(super) fn happen(&mut self, event: Event) {
         let (device, x) = (&mut self.device, &mut self.exchange);
@@ -164,12 +165,12 @@ impl Pair {
             Event::Aggregation { epoch, queue } if epoch == epoch_now => {
                 self.controller.aggregation_expired(queue, x);
             }
-            // An event of a controller life that a reset ended.
+            // An event of an earlier controller life, which a reset has ended.
             _ => {}
         }
     }
 
-    /// Fetches what was rung, as far as list and link let it.
+    /// Fetches the slots that were rung, as far as list and link permit.
     #[inline]
     pub(super) fn fetch_slots(&mut self) {
         if !self.controller.may_fetch_slots(&self.exchange) {
@@ -198,13 +199,13 @@ impl Pair {
                     self.device.backend.forget(self.exchange.tasks.name(index));
                     self.post(index, Ocs::Aborted);
                 }
-                // A host that asks without STOP has started the queue again.
+                // A host that requests a clean-up without STOP has restarted the queue.
                 self.fetch_queue(number);
             }
         }
     }
 
-    /// Fetches entries of a submission queue as long as there is room for more commands.
+    /// Fetches entries of a submission queue while there is room for more commands.
     #[inline]
     fn fetch_queue(&mut self, number: usize) {
         if self.controller.may_fetch_entries(&self.exchange) {
@@ -212,7 +213,7 @@ impl Pair {
         }
     }
 
-    /// Goes on with every queue that waited for the link or for room.
+    /// Continues with every queue that waited for the link or for room.
     pub(super) fn fetch_queues(&mut self) {
         if !self.controller.may_fetch_entries(&self.exchange) {
             return;
@@ -224,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// Fetches the next entry of a submission queue; `false` if there is none that may be.
+    /// Fetches the next entry of a submission queue; `false` if there is none that may be fetched.
     #[inline]
     fn fetch_entry(&mut self, number: usize) -> bool {
         match self.controller.fetch_entry(number, &mut self.exchange) {
@@ -235,7 +236,7 @@ impl Pair {
         true
     }
 
-    /// A task was fetched: it goes to the device, or ends.
+    /// A task was fetched: passes it to the device, or ends it.
     #[inline]
     fn deliver(&mut self, index: u16, taken: Result<(), Ocs>) {
         if let Err(ocs) = taken {
@@ -257,7 +258,7 @@ impl Pair {
         }
     }
 
-    /// The controller gives a task back to the host.
+    /// Returns a task to the host.
     #[inline]
     fn finish(&mut self, index: u16, ocs: Ocs) {
         if self.exchange.faults.is_active() && self.sticks(index) {
@@ -274,7 +275,7 @@ impl Pair {
         self.controller.give_slot_back(slot, told, x);
     }
 
-    /// Posts the completion of a task and lets its place be taken.
+    /// Posts the completion of a task and frees its place.
     #[inline]
     fn post(&mut self, index: u16, ocs: Ocs) {
         let x = &mut self.exchange;
@@ -356,7 +357,7 @@ impl Pair {
         self.device.start_held_back(x);
     }
 
-    /// Whether a fault keeps the slot from being given back.
+    /// Whether a fault prevents the slot from being released.
     fn sticks(&mut self, index: u16) -> bool {
         let x = &mut self.exchange;
         let task = x.tasks.get(index);

@@ -13,7 +13,7 @@ const FLAGS: usize = 0x20;
 /// Contexts of a unit, 1..=15, that wContextConf configures.
 const CONTEXTS: usize = 16;
 
-/// Which parameters a reset brings back to their defaults.
+/// Which parameters a reset returns to their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reset {
     /// Volatile parameters.
@@ -26,19 +26,19 @@ pub(super) enum Reset {
 #[derive(Debug)]
 pub(super) struct Parameters {
     specification: u16,
-    /// Whether WriteBooster parameters have one value for the device.
+    /// Whether WriteBooster parameters have one value for the whole device.
     shared: bool,
     /// Attributes of the device, by idn.
     attributes: [u64; ATTRIBUTES],
-    /// Whether a write-once parameter was written, by idn.
+    /// Whether a write-once parameter has been written, by idn.
     attribute_written: [bool; ATTRIBUTES],
     flag_written: [bool; FLAGS],
-    /// Flags, by idn; bit n is that of unit n, bit 0 that of the device.
+    /// Flags, by idn; bit n is for unit n, bit 0 for the device.
     flags: [u32; FLAGS],
     contexts: [[u16; CONTEXTS]; UNITS_MAX],
 }
 
-/// Defaults that are not zero.
+/// Non-zero defaults.
 fn default_of(id: AttributeId) -> u64 {
     match id {
         AttributeId::MaxDataInSize | AttributeId::MaxDataOutSize => 8,
@@ -52,7 +52,7 @@ fn default_of(id: AttributeId) -> u64 {
     }
 }
 
-/// Whether the attribute takes the value (JESD220 14.3).
+/// Whether the attribute accepts the value (JESD220 14.3).
 fn takes(id: AttributeId, value: u64) -> bool {
     match id {
         AttributeId::BootLunEn => value <= 2,
@@ -123,12 +123,12 @@ impl Parameters {
         self.attributes[usize::from(id.into_bits())]
     }
 
-    /// Sets what the device itself decides.
+    /// Sets a value that the device itself decides.
     pub(super) fn force(&mut self, id: AttributeId, value: u64) {
         self.attributes[usize::from(id.into_bits())] = value;
     }
 
-    /// Whether a flag is set, for unit `unit` where it has one value per unit.
+    /// Whether a flag is set, for unit `unit` if it has one value per unit.
     pub(super) fn flag(&self, id: FlagId, unit: u8) -> bool {
         let per_unit = matches!(id.info(), Some(FlagInfo { scope: Scope::LogicalUnit, .. }))
             || !self.shared && matches!(id.info(), Some(info) if info.scope != Scope::Device);
@@ -142,7 +142,7 @@ impl Parameters {
         *flags = *flags & !(1 << index) | u32::from(value) << index;
     }
 
-    /// Looks a flag up for a query.
+    /// Looks up a flag for a query.
     pub(super) fn find_flag(&self, idn: u8, index: u8) -> Result<&'static FlagInfo, QueryResult> {
         let info = FlagId::from_bits(idn).info().ok_or(QueryResult::InvalidIdn)?;
         if !info.since.is_in(self.specification) {
@@ -152,7 +152,7 @@ impl Parameters {
         Ok(info)
     }
 
-    /// Looks an attribute up for a query.
+    /// Looks up an attribute for a query.
     pub(super) fn find_attribute(
         &self,
         idn: u8,
@@ -252,7 +252,7 @@ impl Parameters {
     }
 }
 
-/// The context that a selector names: 1 to 15.
+/// The context named by a selector: 1 to 15.
 fn context(selector: u8) -> Result<usize, QueryResult> {
     match selector {
         1..=15 => Ok(usize::from(selector)),

@@ -1,16 +1,16 @@
-//! Power modes of the device, and the work it would like to do in the background.
+//! Power modes of the device, and its pending background work.
 
 use flysch_wire::scsi::cdb::PowerCondition;
 use flysch_wire::ufs::query::{BackgroundOpStatus, CurrentPowerMode};
 
-/// Bytes written at which background operations become advisable, matter, and are critical.
+/// Bytes written at which background operations become advisable, important, and critical.
 const NON_CRITICAL: u64 = 4 << 30;
 const PERFORMANCE_IMPACT: u64 = 16 << 30;
 const CRITICAL: u64 = 64 << 30;
 /// Bytes of that work done per microsecond of idle time.
 const RATE: u64 = 200;
 
-/// START STOP UNIT's POWER CONDITION to power mode.
+/// The power mode for a POWER CONDITION of START STOP UNIT.
 pub(super) fn mode_of(condition: PowerCondition) -> Option<CurrentPowerMode> {
     match condition {
         PowerCondition::Active => Some(CurrentPowerMode::Active),
@@ -42,7 +42,7 @@ impl Power {
         self.mode == CurrentPowerMode::Active
     }
 
-    /// Changes the mode; from deep sleep only a reset leads out.
+    /// Changes the mode; only a reset leads out of deep sleep.
     pub(super) fn change(&mut self, mode: CurrentPowerMode) -> bool {
         let possible = self.mode != CurrentPowerMode::DeepSleep || mode == self.mode;
         if possible {
@@ -52,7 +52,7 @@ impl Power {
     }
 }
 
-/// How long a change of mode takes, nanoseconds.
+/// Duration of a change of mode, nanoseconds.
 pub(super) fn change_ns(from: CurrentPowerMode, to: CurrentPowerMode) -> u64 {
     match (from, to) {
         (from, to) if from == to => 10_000,
@@ -62,12 +62,12 @@ pub(super) fn change_ns(from: CurrentPowerMode, to: CurrentPowerMode) -> u64 {
     }
 }
 
-/// Garbage that collects as the host writes and goes away in idle time.
+/// Garbage that accumulates as the host writes and is collected in idle time.
 #[derive(Debug, Default)]
 pub(super) struct Background {
     debt: u64,
     enabled: bool,
-    /// Until when idle time was counted.
+    /// The time up to which idle time has been counted.
     settled: u64,
 }
 
@@ -77,7 +77,7 @@ impl Background {
         self.enabled = value;
     }
 
-    /// The host has written; until now the device was idle, as far as this model cares.
+    /// The host has written; until now the device was idle, as far as this model is concerned.
     #[inline]
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.debt += bytes;

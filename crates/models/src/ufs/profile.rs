@@ -1,8 +1,9 @@
-//! Profiles: the parameters of a modelled device, its link and its host controller. What the
-//! software in front of them takes is no part of a profile: see [`software`](crate::software).
+//! Profiles: the parameters of a modelled device, its link and its host controller. The cost of the
+//! software in front of them is not part of a profile: see [`software`](crate::software).
 //!
-//! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
-//! `docs/ufs-model.md` says why each parameter has its value and which published figure fixes it.
+//! A profile contains parameters of mechanisms, never results: throughput and latency follow from
+//! them. `docs/ufs-model.md` explains the value of each parameter and which published figure
+//! determines it.
 
 use super::config::ConfigError;
 use crate::media::energy::{Charges, Consumption, Level};
@@ -13,7 +14,7 @@ pub use crate::media::timing::{Pause, READ_AHEAD_MAX_PAGES, Timing};
 pub struct Profile {
     /// Name in targets: `profile=NAME`.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub description: &'static str,
     /// Highest high-speed gear of the link.
     pub gear_max: u8,
@@ -21,16 +22,16 @@ pub struct Profile {
     pub lanes: u8,
     /// Timing.
     pub timing: Timing,
-    /// What it takes from its supply.
+    /// Its power consumption.
     pub energy: Consumption,
 }
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// States of a UFS device, by the numbers [`level`] has for them. All assumed: no data sheet with
-/// such figures is public; what is told of UFS 3.1 is up to 100 mW awake without work and below
-/// 10 mW in its sleeps.
+/// The states of a UFS device, indexed by the numbers in [`level`]. All assumed: no data sheet with
+/// such figures is public; UFS 3.1 is reported to take up to 100 mW when awake without work and
+/// below 10 mW in its sleep states.
 const LEVELS: [Level; 6] = [
     Level { name: "active", microwatts: 90_000 },
     Level { name: "hibern8", microwatts: 3_000 },
@@ -50,7 +51,7 @@ pub(super) mod level {
     pub(in super::super) const OFF: usize = 5;
 }
 
-/// `docs/energy.md` says where these come from.
+/// `docs/energy.md` gives the sources of these values.
 const ENERGY: Consumption = Consumption {
     levels: &LEVELS,
     charges: Charges {
@@ -113,7 +114,7 @@ pub const OK3576: Profile = Profile {
     energy: ENERGY,
 };
 
-/// A middling part: UFS 3.1 at HS-G4, one lane, no peculiarities.
+/// An average part: UFS 3.1 at HS-G4, one lane, no peculiarities.
 pub const GENERIC: Profile = Profile {
     name: "generic",
     description: "a UFS 3.1 part of no particular make at HS-G4, one lane",
@@ -127,8 +128,8 @@ pub const GENERIC: Profile = Profile {
     energy: ENERGY,
 };
 
-/// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s written: HS-G5, two lanes,
-/// fast 176-layer flash (40 us tR, 160 MB/s programmed per die), a host that keeps up.
+/// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s write: HS-G5, two lanes, fast
+/// 176-layer flash (40 us tR, 160 MB/s programmed per die), a host that keeps up.
 pub const UFS40: Profile = Profile {
     name: "ufs40",
     description: "UFS 4.0 part of the 4200/2800 MB/s class at HS-G5, two lanes",
@@ -158,10 +159,10 @@ impl Profile {
     /// Every profile; the first is the default.
     pub const ALL: [&'static Self; 4] = [&GALAXY_BOOK_S, &OK3576, &GENERIC, &UFS40];
 
-    /// Whether a device can be timed like this.
+    /// Checks whether a device can have these values.
     ///
     /// # Errors
-    /// The first value that is impossible.
+    /// The first impossible value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("gear_max", u32::from(self.gear_max), 1..=5, "1 to 5"),
@@ -176,7 +177,7 @@ impl Profile {
         Ok(())
     }
 
-    /// The profile of this name.
+    /// The profile with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }

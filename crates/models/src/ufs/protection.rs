@@ -1,5 +1,5 @@
-//! Secure write protection (JESD220 12.4.3): areas of logical units that only who has the key of
-//! RPMB region 0 can open for writing.
+//! Secure write protection (JESD220 12.4.3): areas of logical units that only the holder of the key
+//! of RPMB region 0 can open for writing.
 
 use alloc::vec::Vec;
 
@@ -10,19 +10,19 @@ use flysch_wire::ufs::rpmb::{
 use super::config::UNITS_MAX;
 use super::lu::Unit;
 
-/// bNumSecureWPArea: areas of all units together.
+/// bNumSecureWPArea: number of areas of all units together.
 pub(super) const AREAS_MAX: usize = 32;
 
 /// The areas of every unit.
 #[derive(Debug, Default)]
 pub(super) struct Protection {
     areas: [Vec<SecureWriteProtectEntry>; UNITS_MAX],
-    /// Whether any area is closed: what the fast path wants to know.
+    /// Whether any area is closed, for the fast path.
     any: bool,
 }
 
 impl Protection {
-    /// Whether something of `blocks` blocks from `lba` on is closed.
+    /// Whether any of `blocks` blocks from `lba` on is closed.
     #[inline]
     pub(super) fn covers(&self, lun: u8, lba: u64, blocks: u64) -> bool {
         self.any && self.covers_any(lun, lba, blocks)
@@ -30,7 +30,7 @@ impl Protection {
 
     fn covers_any(&self, lun: u8, lba: u64, blocks: u64) -> bool {
         let closed = |area: &SecureWriteProtectEntry| {
-            // No blocks is the whole unit.
+            // A length of 0 means the whole unit.
             let end = match area.blocks {
                 0 => u64::MAX,
                 blocks => area.lba.saturating_add(blocks.into()),
@@ -49,7 +49,7 @@ impl Protection {
         }
     }
 
-    /// Takes the areas of one unit from a configuration block.
+    /// Sets the areas of one unit from a configuration block.
     pub(super) fn write(
         &mut self,
         units: &[Option<Unit>],

@@ -1,4 +1,4 @@
-//! What the device is provisioned to be: the configuration descriptor, checked and in force.
+//! The provisioning of the device: the configuration descriptor, checked and in force.
 
 use flysch_wire::ufs::descriptor::{
     BootLunId, ConfigurationHeader, ConfigurationLayout, ConfigurationUnit, ConfigurationView,
@@ -10,42 +10,42 @@ use flysch_wire::ufs::rpmb::ADVANCED_MODE;
 use super::config::{ALLOCATION_UNIT, BLOCK_MAX, Config, Provisioning, UNITS_MAX, WriteProtect};
 use super::rpmb;
 
-/// Configuration descriptors there are: one for every eight units.
+/// Number of configuration descriptors: one for every eight units.
 pub(super) const PARTS: usize = UNITS_MAX / UNITS_PER_CONFIGURATION;
 /// Layout of the configuration descriptor from UFS 3.1 on.
 pub(super) const LAYOUT: ConfigurationLayout = ConfigurationLayout::UFS_3_1;
 /// bHighPriorityLUN: no unit has it.
 const NO_HIGH_PRIORITY: u8 = 0x7F;
-/// Head and all units.
+/// Header and all units.
 #[derive(Clone, Debug)]
 pub(super) struct Provision {
     pub(super) header: ConfigurationHeader,
     pub(super) units: [ConfigurationUnit; UNITS_MAX],
 }
 
-/// What a provision must stay within.
+/// The limits of a provision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Allocation units of all units together.
+    /// Number of allocation units of all units together.
     pub(super) allocation_units: u64,
-    /// Allocation units of the largest WriteBooster buffer.
+    /// Number of allocation units of the largest WriteBooster buffer.
     pub(super) write_booster: u32,
-    /// Bytes of the smallest logical block.
+    /// Size of the smallest logical block, bytes.
     pub(super) block_min: u32,
 }
 
-/// Allocation units that hold `bytes`.
+/// Number of allocation units needed for `bytes`.
 pub(super) fn allocation_units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(ALLOCATION_UNIT)).unwrap_or(u32::MAX)
 }
 
-/// The configuration in force, and those to come.
+/// The configuration in force, and future ones.
 #[derive(Debug)]
 pub(super) struct Provisions {
     pub(super) current: Provision,
     /// Takes effect at the next power cycle.
     next: Option<Provision>,
-    /// Parts of it are still to be written.
+    /// Some parts are still to be written.
     draft: Option<Provision>,
     pub(super) bounds: Bounds,
 }
@@ -56,13 +56,13 @@ impl Provisions {
         Self { current, next: None, draft: None, bounds }
     }
 
-    /// What a host reads: what will be, if that was written.
+    /// What a host reads: the future configuration, if one was written.
     pub(super) fn shown(&self) -> &Provision {
         self.next.as_ref().unwrap_or(&self.current)
     }
 
-    /// Takes one part of a new configuration. With the last one it is whole and checked; it waits
-    /// for [`accept`](Self::accept).
+    /// Takes one part of a new configuration. With the last part it is complete and checked; it
+    /// waits for [`accept`](Self::accept).
     pub(super) fn write(
         &mut self,
         index: u8,
@@ -85,12 +85,12 @@ impl Provisions {
         self.next = Some(next);
     }
 
-    /// The device starts afresh: what was not whole is gone.
+    /// The device starts afresh: an incomplete configuration is gone.
     pub(super) fn start_over(&mut self) {
         self.draft = None;
     }
 
-    /// Power is back: what was in force before, if that changes.
+    /// Power is back: returns the previous configuration, if it changes.
     pub(super) fn power_on(&mut self) -> Option<Provision> {
         let next = self.next.take()?;
         Some(core::mem::replace(&mut self.current, next))
@@ -170,7 +170,7 @@ impl Provision {
         self.units.iter().enumerate().filter(|(_, unit)| unit.b_lu_enable == 1)
     }
 
-    /// Whether a device can be made of this.
+    /// Checks whether a device can be provisioned like this.
     pub(super) fn check(&self, bounds: &Bounds) -> Result<(), QueryResult> {
         let head = &self.header;
         let regions =

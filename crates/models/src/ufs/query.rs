@@ -1,4 +1,4 @@
-//! Queries: descriptors, attributes and flags on their way in and out.
+//! Queries: reading and writing descriptors, attributes and flags.
 
 use flysch_wire::ufs::descriptor::LENGTH_MAX;
 use flysch_wire::ufs::query::{
@@ -18,21 +18,21 @@ use super::writebooster::is_booster;
 /// The largest query response: header segment and descriptor, padded to a dword.
 const RESPONSE_MAX: usize = (LENGTH + LENGTH_MAX).next_multiple_of(4);
 
-/// A query that is answered.
+/// A query being answered.
 pub(super) struct Query<'a> {
     device: &'a mut Device,
     x: &'a mut Exchange,
 }
 
 impl Query<'_> {
-    /// Answers the query in task `index`: how it ends.
+    /// Answers the query in task `index`; returns how it ends.
     pub(super) fn answer(device: &mut Device, index: u16, x: &mut Exchange) -> Ocs {
         let mut query = Query { device, x: &mut *x };
         let (bytes, len) = query.carry_out(index);
         x.answer(index, &bytes[..len])
     }
 
-    /// The response UPIU, and how long it is.
+    /// The response UPIU and its length.
     fn carry_out(&mut self, index: u16) -> ([u8; RESPONSE_MAX], usize) {
         let task = self.x.tasks.get(index);
         let request = QueryRequest::parse(&task.request).expect("dispatched by its code");
@@ -183,7 +183,7 @@ impl Query<'_> {
         Ok(())
     }
 
-    /// What setting or clearing a flag sets off.
+    /// The effects of setting or clearing a flag.
     fn flag_changed(&mut self, id: FlagId, index: u8, value: bool) {
         let now = self.x.now();
         match id {
@@ -208,7 +208,7 @@ impl Query<'_> {
         self.device.update_alert(now);
     }
 
-    /// Sets what a WriteBooster buffer is to do; what it may flush now is flushed.
+    /// Changes the settings of a WriteBooster buffer; what may now be flushed is flushed.
     fn set_booster(&mut self, id: AttributeId, unit: u8, value: u64) -> Result<(), QueryResult> {
         let booster = &mut self.device.backend.write_booster;
         booster.set(id, unit, value, self.x.now())?;
@@ -246,7 +246,7 @@ impl Query<'_> {
 }
 
 impl Device {
-    /// Whether there is such an attribute, if it is one of WriteBooster's later ones.
+    /// Whether the attribute exists, if it is one of WriteBooster's later ones.
     fn check_booster(&self, id: AttributeId) -> Result<(), QueryResult> {
         match is_booster(id).1 && !self.backend.write_booster.is_extended() {
             true => Err(QueryResult::InvalidIdn),
@@ -254,7 +254,7 @@ impl Device {
         }
     }
 
-    /// Takes one part of a new configuration; with the last one it is checked and waits for the
+    /// Takes one part of a new configuration; with the last part it is checked and waits for the
     /// next power cycle.
     fn write_configuration(&mut self, index: u8, bytes: &[u8]) -> Result<(), QueryResult> {
         if self.parameters.attribute(AttributeId::ConfigDescrLock) != 0 {

@@ -8,22 +8,22 @@ use super::power::Power;
 #[derive(Debug)]
 pub(super) struct Readiness {
     powered: bool,
-    /// How long fDeviceInit takes, nanoseconds.
+    /// Duration of fDeviceInit, nanoseconds.
     init_ns: u64,
-    /// fDeviceInit is under way until then.
+    /// fDeviceInit is in progress until then.
     init_until: Option<u64>,
     initialised: bool,
     power: Power,
 }
 
 impl Readiness {
-    /// A device with power, not initialised.
+    /// A powered, uninitialised device.
     pub(super) fn new(init_ns: u64) -> Self {
         let power = Power::new(true);
         Self { powered: true, init_ns, init_until: None, initialised: false, power }
     }
 
-    /// The device starts afresh, in the mode it was configured to start in.
+    /// The device starts afresh, in the mode it is configured to start in.
     pub(super) fn start_over(&mut self, active: bool) {
         self.power = Power::new(active);
         self.initialised = false;
@@ -35,7 +35,7 @@ impl Readiness {
         self.powered
     }
 
-    /// Power comes or goes.
+    /// Power comes on or is lost.
     pub(super) fn set_powered(&mut self, powered: bool) {
         self.powered = powered;
     }
@@ -45,7 +45,7 @@ impl Readiness {
         self.power.mode()
     }
 
-    /// Changes the power mode; from deep sleep only a reset leads out.
+    /// Changes the power mode; only a reset leads out of deep sleep.
     pub(super) fn change_mode(&mut self, mode: CurrentPowerMode) -> bool {
         self.power.change(mode)
     }
@@ -55,7 +55,7 @@ impl Readiness {
         self.init_until = Some(now + self.init_ns);
     }
 
-    /// Ends fDeviceInit if its time has come; whether it ends now.
+    /// Ends fDeviceInit if its time has come; returns whether it ends now.
     pub(super) fn settle_init(&mut self, now: u64) -> bool {
         let over = self.init_until.is_some_and(|until| until <= now);
         if over {
@@ -65,13 +65,13 @@ impl Readiness {
         over
     }
 
-    /// Whether fDeviceInit was carried out.
+    /// Whether fDeviceInit has been carried out.
     #[inline]
     pub(super) fn is_initialised(&self) -> bool {
         self.initialised
     }
 
-    /// Whether the power mode lets commands through.
+    /// Whether the power mode permits commands.
     #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.power.is_active()

@@ -1,5 +1,5 @@
-//! Register values of the core block, and how the controller tells the host something: the
-//! interrupt line and messages.
+//! Register values of the core block, and how the controller notifies the host: the interrupt line
+//! and messages.
 
 use flysch_api::machine::GuestMemory;
 use flysch_wire::ufs::registers::{
@@ -12,7 +12,7 @@ use super::config::Config;
 use super::mcq;
 use crate::machine::MESSAGES;
 
-/// READY TO TRANSFER requests the controller holds.
+/// Number of READY TO TRANSFER requests that the controller holds.
 const RTT: u8 = 2;
 
 /// Register values of the core block.
@@ -34,7 +34,7 @@ pub(super) struct Registers {
     pub(super) aggregation: Aggregator,
     pub(super) utrlba: u64,
     pub(super) utrldbr: u32,
-    /// Doorbell bits whose descriptor was not fetched yet.
+    /// Doorbell bits whose descriptors have not been fetched yet.
     pub(super) unfetched: u32,
     pub(super) utrlrsr: bool,
     pub(super) utrlcnr: u32,
@@ -51,25 +51,25 @@ pub(super) struct Registers {
     pub(super) told: Told,
 }
 
-/// What the host was told, and what it was not; outlives resets.
+/// What the host was notified of, and what not; survives resets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    /// How often the line went up.
+    /// Number of activations of the line.
     raised: u64,
-    /// Completions posted to a host that has masked the interrupt.
+    /// Number of completions posted while the host had masked the interrupt.
     pub(super) silent: u64,
-    /// Messages sent and not yet taken, a bit for each vector, and how many there were.
+    /// Messages sent and not yet taken, one bit for each vector, and their total number.
     messages: u64,
     messages_sent: u64,
 }
 
 impl Told {
-    /// Interrupts so far: how often the line went up, and messages.
+    /// Number of interrupts so far: activations of the line, and messages.
     pub(super) fn interrupts(&self) -> u64 {
         self.raised + self.messages_sent
     }
 
-    /// The vectors of the messages since the last call, a bit each.
+    /// The vectors of the messages since the last call, one bit each.
     #[inline]
     pub(super) fn take_messages(&mut self) -> u64 {
         core::mem::take(&mut self.messages)
@@ -137,7 +137,7 @@ impl Registers {
         }
     }
 
-    /// Everything but the capabilities as after power-on.
+    /// Resets everything except the capabilities to the state after power-on.
     pub(super) fn reset(&mut self) {
         let capabilities = (self.cap, self.mcqcap, self.ver);
         let Self { has_messages, told, .. } = *self;
@@ -164,7 +164,7 @@ impl Registers {
         self.is = Interrupts::from_bits(self.is.into_bits() & !mask);
     }
 
-    /// The controller could not reach memory it was pointed at: fatal.
+    /// The controller could not access memory that it was pointed to: fatal.
     pub(super) fn bus_error(&mut self) {
         self.hcs.set_hei(true);
         self.raise(Interrupts::new().with_sbfes(true));
@@ -176,7 +176,7 @@ impl Registers {
         self.raise(with.with_ue(true));
     }
 
-    /// Writes the number of a vector to where the host takes messages.
+    /// Writes the number of a vector to the host's message address.
     pub(super) fn send_message(&mut self, number: u8, memory: &GuestMemory) {
         self.told.messages_sent += 1;
         if self.esiba == MESSAGES {
@@ -200,14 +200,14 @@ impl Registers {
         }
     }
 
-    /// The aggregation timer of the single doorbell has run out.
+    /// The aggregation timer of the single doorbell has expired.
     pub(super) fn aggregation_expired(&mut self, now: u64) {
         if self.aggregation.expired(now) {
             self.raise(Interrupts::new().with_utrcs(true));
         }
     }
 
-    /// Reads a register; 0 for reserved ones of the window and those that only take writes.
+    /// Reads a register; 0 for reserved and write-only registers of the window.
     #[inline]
     pub(super) fn read(&mut self, offset: u32) -> u32 {
         match offset {
@@ -243,7 +243,7 @@ impl Registers {
         }
     }
 
-    /// Writes a register that only keeps what is written. `busy`: commands are held.
+    /// Writes a register that only stores its value. `busy`: commands are held.
     pub(super) fn write(&mut self, offset: u32, value: u32, busy: bool) {
         match offset {
             reg::IE => self.ie = Interrupts::from_bits(value),
@@ -257,7 +257,7 @@ impl Registers {
             reg::UCMDARG1 | reg::UCMDARG2 | reg::UCMDARG3 => {
                 self.uic_arguments[(offset - reg::UCMDARG1) as usize / 4] = value;
             }
-            // The queue design cannot change under commands.
+            // The queue design cannot change while there are commands.
             reg::CONFIG if self.cap.mcqs() && !busy && self.utrldbr == 0 => {
                 let mode = McqMode::from_bits(value & 3);
                 self.mode = mode.with_esie(mode.esie() && self.has_messages);

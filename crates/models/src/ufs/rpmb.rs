@@ -1,10 +1,10 @@
 //! Replay protected memory (JESD220 12.4): regions with a key, a write counter and data that only
 //! the holder of the key can write.
 //!
-//! A write of normal mode is staged: blocks and counter go to the medium together, a while after
-//! the frames came, or when the next message comes. When power goes before, neither has changed;
-//! there is no instant at which only one has. A write of advanced mode is answered by the command
-//! that brings it, and is on the medium with that.
+//! A write in normal mode is staged: blocks and counter go to the medium together, some time after
+//! the frames came, or when the next message comes. If power is lost before that, neither has
+//! changed; at no instant has only one of them. A write in advanced mode is answered by the command
+//! that carries it, and is then on the medium.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,17 +20,17 @@ use sha2::Sha256;
 use super::lu::Unit;
 use super::protection::Protection;
 
-/// A message that is none.
+/// An invalid message.
 const UNKNOWN: RpmbMessage = RpmbMessage::Unknown(0);
 
-/// Regions there can be.
+/// Maximum number of regions.
 pub(super) const REGIONS: usize = 4;
 /// Size of all regions together, in their unit: 4 MiB.
 pub(super) const UNITS_TOTAL: u8 = 32;
-/// Most blocks in one message, by mode: bRPMB_ReadWriteSize.
+/// Maximum number of blocks in one message, by mode: bRPMB_ReadWriteSize.
 const FRAMES_MAX: usize = 64;
 const ADVANCED_BLOCKS_MAX: usize = 16;
-/// From a write to its being on the medium, nanoseconds.
+/// Time from a write until it is on the medium, nanoseconds.
 const PROGRAM_NS: u64 = 1_000_000;
 
 const FRAME: usize = RpmbFrame::LENGTH;
@@ -38,13 +38,13 @@ const FRAME: usize = RpmbFrame::LENGTH;
 /// An extra header segment.
 pub(super) type Segment = [u8; AdvancedRpmb::LENGTH];
 
-/// What secure write protection needs of the rest of the device.
+/// The rest of the device, as secure write protection needs it.
 pub(super) struct Areas<'a> {
     pub(super) units: &'a [Option<Unit>],
     pub(super) protection: &'a mut Protection,
 }
 
-/// What a region answers to the next SECURITY PROTOCOL IN.
+/// A region's answer to the next SECURITY PROTOCOL IN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     /// A single frame.
@@ -63,7 +63,7 @@ struct Staged {
     data: Vec<u8>,
 }
 
-/// What a frame of an answer says.
+/// The contents of an answer frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     message: RpmbMessage,
@@ -103,7 +103,7 @@ impl Region {
         }
     }
 
-    /// A write that was staged is on the medium: data and counter.
+    /// A staged write is now on the medium: data and counter.
     fn commit(&mut self) {
         if let Some(Staged { at, data, .. }) = self.staged.take() {
             self.data[at..][..data.len()].copy_from_slice(&data);
@@ -111,7 +111,7 @@ impl Region {
         }
     }
 
-    /// Power goes: what is staged is on the medium or it is not; nothing else is left.
+    /// Power is lost: a staged write is on the medium or it is not; everything else is gone.
     fn lose_power(&mut self, now: u64) {
         if self.staged.as_ref().is_some_and(|staged| staged.until <= now) {
             self.commit();
@@ -123,7 +123,7 @@ impl Region {
         self.data.len() / DATA_LENGTH
     }
 
-    /// MAC over the authenticated parts of `frames`.
+    /// The MAC over the authenticated parts of `frames`.
     fn mac(&self, frames: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key?).ok()?;
         for frame in frames.as_chunks::<FRAME>().0 {
@@ -132,7 +132,7 @@ impl Region {
         Some(mac)
     }
 
-    /// A result that counts the counter's end in.
+    /// A result that includes whether the counter has expired.
     fn result_of(&self, status: RpmbStatus) -> RpmbResult {
         RpmbResult::new().with_status(status).with_counter_expired(self.counter == u32::MAX)
     }
@@ -298,7 +298,7 @@ impl Region {
         }
     }
 
-    /// Answers a message of advanced mode, whose data came with it or goes with the answer.
+    /// Answers a message in advanced mode, whose data came with it or goes with the answer.
     fn advanced(&mut self, message: &Segment, taken: &[u8], sent: &mut [u8]) -> Segment {
         sent.fill(0);
         let asked = AdvancedRpmb::parse(message).unwrap_or(AdvancedRpmb::new(UNKNOWN));
@@ -340,7 +340,7 @@ impl Region {
         Some(mac)
     }
 
-    /// Where the blocks of a message are, if it names as many as move.
+    /// The position of the blocks of a message, if it names as many as it moves.
     fn advanced_place(&self, asked: &AdvancedRpmb, len: usize) -> Result<usize, RpmbStatus> {
         let at = usize::from(asked.address_lun) * ADVANCED_BLOCK_LENGTH;
         if len == 0 || usize::from(asked.block_count) * ADVANCED_BLOCK_LENGTH != len {
@@ -384,7 +384,7 @@ impl Region {
     }
 }
 
-/// Sizes of the regions that a configuration asks for.
+/// The region sizes that a configuration requests.
 fn sizes(header: &ConfigurationHeader) -> [u8; REGIONS] {
     let enabled = |n: u8| header.b_rpmb_region_enable >> n & 1;
     let one = header.b_rpmb_region1_size * enabled(1);
@@ -395,35 +395,35 @@ fn sizes(header: &ConfigurationHeader) -> [u8; REGIONS] {
 }
 
 impl Rpmb {
-    /// The unit of a new device; `key` has been programmed into region 0 already.
+    /// The unit of a new device; `key` is already programmed into region 0.
     pub(super) fn new(header: &ConfigurationHeader, key: Option<[u8; KEY_LENGTH]>) -> Self {
         let mut regions = sizes(header).map(Region::new);
         regions[0].key = key;
         Self { regions, advanced: header.b_rpmb_region_enable & ADVANCED_MODE != 0 }
     }
 
-    /// Whether messages are those of advanced mode.
+    /// Whether messages are in advanced mode.
     pub(super) fn is_advanced(&self) -> bool {
         self.advanced
     }
 
-    /// A block, bytes.
+    /// Size of a block, bytes.
     pub(super) fn block_length(&self) -> u32 {
         (if self.advanced { ADVANCED_BLOCK_LENGTH } else { DATA_LENGTH }) as u32
     }
 
-    /// Most blocks of a message.
+    /// Maximum number of blocks in a message.
     pub(super) fn blocks_max(&self) -> u8 {
         (if self.advanced { ADVANCED_BLOCKS_MAX } else { FRAMES_MAX }) as u8
     }
 
-    /// Whether a message may move so many bytes.
+    /// Whether a message may move this many bytes.
     pub(super) fn takes(&self, len: usize) -> bool {
         let unit = if self.advanced { ADVANCED_BLOCK_LENGTH } else { FRAME };
         len.is_multiple_of(unit) && len <= usize::from(self.blocks_max()) * unit
     }
 
-    /// Power goes.
+    /// Power is lost.
     pub(super) fn lose_power(&mut self, now: u64) {
         self.regions.iter_mut().for_each(|region| region.lose_power(now));
     }
@@ -433,7 +433,7 @@ impl Rpmb {
         self.regions.each_ref().map(|region| (region.data.len() / REGION_UNIT as usize) as u8)
     }
 
-    /// A new configuration: regions keep their key; those that change their size lose their data.
+    /// A new configuration: regions keep their keys; those that change size lose their data.
     pub(super) fn reconfigure(&mut self, header: &ConfigurationHeader) {
         self.advanced = header.b_rpmb_region_enable & ADVANCED_MODE != 0;
         for (region, units) in self.regions.iter_mut().zip(sizes(header)) {

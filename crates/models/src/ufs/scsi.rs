@@ -1,4 +1,4 @@
-//! SCSI commands: which unit, whether now, and what will happen.
+//! SCSI commands: the unit, whether it is ready, and what will happen.
 
 use flysch_wire::scsi::cdb::{ByteCheck, StartStop, Transfer, Verify};
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
@@ -17,7 +17,7 @@ pub(super) const NO_SUCH_UNIT: Sense = Sense::illegal(AdditionalSense::LogicalUn
 pub(super) const PROTECTED: Sense =
     Sense::new(SenseKey::DataProtect, AdditionalSense::WriteProtected);
 
-/// A command on its way to a logical unit, and when.
+/// A command on its way to a logical unit, and its time.
 pub(super) struct Nexus<'a> {
     device: &'a mut Device,
     lun: u8,
@@ -34,7 +34,7 @@ impl<'a> Nexus<'a> {
     /// What the command will do.
     ///
     /// # Errors
-    /// Why the unit does not take it.
+    /// Why the unit refuses it.
     #[inline]
     pub(super) fn decide(self, cdb: &Cdb) -> Result<Work, Sense> {
         match cdb {
@@ -81,7 +81,7 @@ impl<'a> Nexus<'a> {
         units.boot_unit(parameters, &provisions.current)
     }
 
-    /// Whether the unit takes ordinary commands now.
+    /// Whether the unit accepts ordinary commands now.
     #[inline]
     fn gate(&mut self) -> Result<(), Sense> {
         let attention = self.device.units.attention(self.lun).ok_or(NO_SUCH_UNIT)?;
@@ -96,7 +96,7 @@ impl<'a> Nexus<'a> {
     }
 
     fn other(mut self, cdb: &Cdb) -> Result<Work, Sense> {
-        // These answer whatever state the unit is in, even one that is not there (SPC-6 6.7).
+        // These are answered in any state of the unit, even if it does not exist (SPC-6 6.7).
         if matches!(cdb, Cdb::Inquiry { .. } | Cdb::RequestSense { .. }) {
             return Ok(Work::Control);
         }
@@ -171,7 +171,7 @@ impl<'a> Nexus<'a> {
         }
     }
 
-    /// START STOP UNIT to UFS DEVICE changes the power mode, to a unit it changes nothing.
+    /// START STOP UNIT to UFS DEVICE changes the power mode; to a unit it has no effect.
     fn start_stop(mut self, command: &StartStop) -> Result<Work, Sense> {
         if Wlun::from_bits(self.lun) != Wlun::UfsDevice {
             self.gate()?;
@@ -190,7 +190,7 @@ impl<'a> Nexus<'a> {
     }
 }
 
-/// Bytes that a transfer covers, checked.
+/// The bytes that a transfer covers, checked.
 #[inline]
 fn range(unit: &Unit, transfer: &Transfer, max: u32) -> Result<(u64, u32), Sense> {
     if !unit.has(transfer.lba, transfer.blocks) {
@@ -206,7 +206,7 @@ fn range(unit: &Unit, transfer: &Transfer, max: u32) -> Result<(u64, u32), Sense
     Ok((transfer.lba << unit.block_shift, bytes as u32))
 }
 
-/// VERIFY reads the medium and moves no data; comparing is not for UFS (JESD220 11.3.14).
+/// VERIFY reads the medium and moves no data; comparing is not part of UFS (JESD220 11.3.14).
 fn decide_verify(unit: &Unit, verify: &Verify) -> Result<Work, Sense> {
     if verify.bytchk != ByteCheck::Medium {
         return Err(Sense::field(1));

@@ -1,4 +1,4 @@
-//! What the units say about themselves: INQUIRY, capacity, mode pages, the list of units.
+//! What the units report about themselves: INQUIRY, capacity, mode pages, the list of units.
 
 use flysch_wire::scsi::capacity::{Capacity10, Capacity16};
 use flysch_wire::scsi::cdb::{ModeSelect, ModeSense, PageControl, SelectReport};
@@ -22,21 +22,21 @@ use super::device::Device;
 use super::lu::{LogicalUnits, Unit};
 use super::sense::Sense;
 
-/// Least allocation length of REPORT LUNS (SPC-6 6.32).
+/// Minimum allocation length of REPORT LUNS (SPC-6 6.32).
 const REPORT_LUNS_MIN: u32 = 16;
 /// MEDIUM ROTATION RATE of a medium that does not rotate.
 const NON_ROTATING: u16 = 1;
-/// Longest mode data: header and three pages.
+/// Maximum length of mode data: header and three pages.
 const MODE_DATA_MAX: usize =
     ModeHeader::LENGTH_10 + ReadWriteErrorRecovery::LENGTH + Caching::LENGTH + Control::LENGTH;
 
-/// Copies `bytes` to the start of `data`; answers their length.
+/// Copies `bytes` to the start of `data`; returns their length.
 fn put(bytes: &[u8], data: &mut [u8]) -> usize {
     data[..bytes.len()].copy_from_slice(bytes);
     bytes.len()
 }
 
-/// What a unit of a device says about itself, or the device about all.
+/// What a unit of a device reports about itself, or the device about all of them.
 pub(super) struct Pages<'a> {
     pub(super) device: &'a Device,
     pub(super) lun: u8,
@@ -120,7 +120,7 @@ impl Pages<'_> {
         }
     }
 
-    /// Page 83: a T10 vendor designator of the unit made of serial number and LUN.
+    /// Page 83: a T10 vendor designator of the unit, made from serial number and LUN.
     fn identification(&self, payload: &mut [u8]) -> Option<usize> {
         let mut identifier = [b' '; 64];
         let text = [VENDOR.as_bytes(), self.device.build.serial.as_bytes()];
@@ -210,7 +210,7 @@ impl Pages<'_> {
         Ok(luns::emit(all, data))
     }
 
-    /// MODE SENSE data, cut to the allocation length.
+    /// MODE SENSE data, truncated to the allocation length.
     pub(super) fn mode_sense(
         &self,
         command: &ModeSense,
@@ -290,7 +290,7 @@ impl LogicalUnits {
     }
 }
 
-/// The pages a unit has, as they are, or as a mask of what can be changed.
+/// The pages of a unit with their values, or as a mask of what can be changed.
 fn recovery_page(control: PageControl) -> ReadWriteErrorRecovery {
     match control {
         PageControl::Changeable => ReadWriteErrorRecovery::default(),
@@ -341,7 +341,7 @@ fn emit_page(page: ModePage, unit: &Unit, control: PageControl, data: &mut [u8])
     }
 }
 
-/// Takes a page from a MODE SELECT: only WCE and SWP may differ from what is there.
+/// Takes a page from a MODE SELECT: only WCE and SWP may differ from the current values.
 fn select_page(
     page: &PageView<'_>,
     unit: &Unit,

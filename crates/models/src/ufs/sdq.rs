@@ -14,7 +14,7 @@ use super::registers::Registers;
 use super::task::State;
 use crate::faults::Kind;
 
-/// How long the device takes for a task management function, nanoseconds.
+/// Duration of a task management function in the device, nanoseconds.
 const TASK_MANAGEMENT_NS: u64 = 20_000;
 
 impl Registers {
@@ -29,7 +29,7 @@ impl Registers {
         }
     }
 
-    /// The next slot that was rung and not fetched yet.
+    /// The next slot that was rung and not yet fetched.
     #[inline]
     pub(super) fn take_rung(&mut self) -> Option<u8> {
         let slot = (self.unfetched != 0).then(|| self.unfetched.trailing_zeros())?;
@@ -44,7 +44,7 @@ pub(super) struct Management {
     slot: u8,
     address: u64,
     interrupt: bool,
-    /// What is asked; `None` if it makes no sense.
+    /// The request; `None` if it is invalid.
     pub(super) request: Option<TaskRequest>,
 }
 
@@ -59,8 +59,8 @@ impl Controller {
         self.registers.utrlrsr && self.may_fetch(x)
     }
 
-    /// Fetches the descriptor of `slot` into a task: its index, and how it ends if it does not get
-    /// to the device. `None` if there is no such memory.
+    /// Fetches the descriptor of `slot` into a task: returns its index, and how it ends if it does
+    /// not reach the device. `None` if there is no such memory.
     #[inline]
     pub(super) fn fetch_slot(
         &mut self,
@@ -81,7 +81,7 @@ impl Controller {
         Some((index, self.take_descriptor(index, &Utrd::parse(&bytes), x)))
     }
 
-    /// Writes how the task in a slot ended into its descriptor; the device is rid of it.
+    /// Writes how the task in a slot ended into its descriptor; the device no longer holds it.
     #[inline]
     pub(super) fn end_slot(&mut self, index: u16, ocs: Ocs, x: &mut Exchange) {
         let task = x.tasks.get(index);
@@ -92,7 +92,7 @@ impl Controller {
         self.done[usize::from(slot)].store(done, Ordering::Relaxed);
     }
 
-    /// Gives a slot back to the host; `interrupt` is the descriptor's wish.
+    /// Releases a slot to the host; `interrupt` is the descriptor's setting.
     #[inline]
     pub(super) fn give_slot_back(
         &mut self,
@@ -123,7 +123,7 @@ impl Controller {
         }
     }
 
-    /// UTRLCLR: empties `slot` without an interrupt. Answers the task that was in it.
+    /// UTRLCLR: empties `slot` without an interrupt. Returns the task that was in it.
     pub(super) fn clear_slot(&mut self, slot: u8, x: &mut Exchange) -> Option<u16> {
         let bit = 1 << slot;
         let index = u16::from(slot);
@@ -155,7 +155,7 @@ impl Controller {
         }
     }
 
-    /// Fetches the task management request in `slot`, unless it was cleared meanwhile.
+    /// Fetches the task management request in `slot`, unless it has been cleared.
     pub(super) fn fetch_management(&mut self, slot: u8, x: &Exchange) -> Option<Management> {
         if self.registers.utmrldbr >> slot & 1 == 0 {
             return None;
@@ -175,7 +175,7 @@ impl Controller {
         Some(Management { slot, address, interrupt, request })
     }
 
-    /// Ends a task management request, with the device's answer if it got there.
+    /// Ends a task management request, with the device's answer if it reached the device.
     pub(super) fn end_management(
         &mut self,
         ended: &Management,

@@ -1,4 +1,4 @@
-//! SECURITY PROTOCOL IN and OUT: the way to replay protected memory, in frames or in segments.
+//! SECURITY PROTOCOL IN and OUT: access to replay protected memory, in frames or in segments.
 
 use flysch_wire::scsi::cdb::{SECURITY_PROTOCOL_UFS, Security};
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
@@ -11,7 +11,7 @@ use super::lu::LogicalUnits;
 use super::rpmb::{Areas, Rpmb, Segment};
 use super::sense::Sense;
 
-/// The RPMB unit, and what write protection needs of the rest.
+/// The RPMB unit, and the rest of the device as write protection needs it.
 fn rpmb_and_areas(device: &mut Device) -> (&mut Rpmb, Areas<'_>) {
     let LogicalUnits { list, protection, .. } = &mut device.units;
     (&mut device.rpmb, Areas { units: list, protection })
@@ -34,7 +34,7 @@ impl Control<'_> {
         Ok((region, len))
     }
 
-    /// The segment of a command of advanced mode; `None` in normal mode.
+    /// The segment of a command in advanced mode; `None` in normal mode.
     fn segment(&self) -> Result<Option<Segment>, Stop> {
         let task = self.task();
         let has = match task.request[EHS_LENGTH_OFFSET] {

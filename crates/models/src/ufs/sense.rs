@@ -1,14 +1,14 @@
-//! Sense data the model gives, compact enough to travel in a task.
+//! Sense data of the model, compact enough to be kept in a task.
 
 use flysch_wire::scsi::sense::{self, FIXED_LENGTH, FieldPointer};
 use flysch_wire::scsi::{AdditionalSense, SenseKey};
 
-/// Key, code and what they are about.
+/// Key, code and what they refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sense {
     pub(super) key: SenseKey,
     pub(super) additional: AdditionalSense,
-    /// INFORMATION: the first block in error, where there is one and it fits.
+    /// INFORMATION: the first block in error, if there is one and it fits.
     information: Option<u32>,
     /// The byte of the CDB that is wrong.
     byte: Option<u8>,
@@ -42,7 +42,7 @@ impl Sense {
         Self { information, ..Self::new(SenseKey::MediumError, additional) }
     }
 
-    /// DATA PROTECT, space allocation failed: what the unit stands on has no room.
+    /// DATA PROTECT, space allocation failed: the storage below the unit has no room.
     pub(super) const fn full() -> Self {
         Self::new(SenseKey::DataProtect, AdditionalSense::SpaceAllocationFailedWriteProtect)
     }

@@ -1,4 +1,4 @@
-//! The commands a controller and its device hold.
+//! The commands that a controller and its device hold.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use super::sense::Sense;
 use crate::media::Ready;
 use crate::software::Kind;
 
-/// Names a task; stale once the task has ended.
+/// Identifies a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskRef {
     pub(super) index: u16,
@@ -32,9 +32,9 @@ pub(super) enum State {
     Device,
     /// In the device, which will never answer (a fault).
     Swallowed,
-    /// The device has dropped it (aborted, reset); the controller still waits.
+    /// Dropped by the device (aborted, reset); the controller still waits.
     Dropped,
-    /// Finished, but the controller never gives the slot back (a fault).
+    /// Finished, but the controller never releases the slot (a fault).
     Stuck,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Work {
     Read { unit: u8, offset: u64, len: u32 },
     /// Writes them.
     Write { unit: u8, offset: u64, len: u32, force: bool },
-    /// A forced write whose data has arrived; waits until it is on the medium.
+    /// A forced write whose data has arrived and which waits until it is on the medium.
     Settle { len: u32 },
     /// Empties the write buffer of unit `unit`.
     Flush { unit: u8 },
@@ -67,7 +67,7 @@ pub(super) enum Work {
 pub(super) struct Task {
     pub(super) state: State,
     pub(super) generation: u32,
-    /// Submission queue it came from; 0 for the single doorbell.
+    /// Submission queue that it came from; 0 for the single doorbell.
     pub(super) queue: u8,
     /// Slot of the transfer request list; the task tag in multi-circular queue mode.
     pub(super) slot: u8,
@@ -79,7 +79,7 @@ pub(super) struct Task {
     pub(super) ucd: u64,
     pub(super) response: UcdSpan,
     pub(super) prdt: UcdSpan,
-    /// The key that its data is encrypted with.
+    /// The key with which its data is encrypted.
     pub(super) crypto: Option<Key>,
     /// The request UPIU.
     pub(super) request: [u8; upiu::LENGTH],
@@ -90,13 +90,14 @@ pub(super) struct Task {
     pub(super) expected: u32,
     pub(super) work: Work,
     pub(super) ready: Ready,
-    /// It is a SCSI command; with the ORDERED attribute; not started yet.
+    /// Whether it is a SCSI command; whether it is ORDERED; whether an older one holds it back.
     pub(super) is_command: bool,
     pub(super) ordered: bool,
     pub(super) held_back: bool,
-    /// When the device was done with it, if the software of a published host works on it since.
+    /// When the device finished it, if the software of a published host has been working on it
+    /// since.
     pub(super) done: Option<u64>,
-    /// A fault has made it late already.
+    /// Whether a fault has already delayed it.
     pub(super) late: bool,
     /// A fault: its residual count comes without a flag.
     pub(super) bare_residual: bool,
@@ -108,8 +109,8 @@ impl Task {
         matches!(self.state, State::Device | State::Swallowed)
     }
 
-    /// Takes over what its request UPIU is addressed to. In multi-circular queue mode its slot is
-    /// its tag (`by_tag`).
+    /// Sets its fields from its request UPIU. In multi-circular queue mode its slot is its tag
+    /// (`by_tag`).
     #[inline]
     pub(super) fn address(&mut self, by_tag: bool) {
         let header = Header::parse(&self.request);
@@ -121,12 +122,12 @@ impl Task {
         }
     }
 
-    /// Whether its request is a COMMAND, even of one that never got to the device.
+    /// Whether its request is a COMMAND, even one that never reached the device.
     pub(super) fn holds_command(&self) -> bool {
         TransactionType::from_bits(self.request[0]).code() == TransactionCode::Command
     }
 
-    /// What it is to the software of a host.
+    /// Its kind for the software of a host.
     pub(super) fn kind(&self) -> Kind {
         match self.holds_command() && CommandFlags::from_bits(self.request[1]).w() {
             true => Kind::Write,
@@ -139,7 +140,7 @@ impl Task {
         CommandUpiu::parse(&self.request).ok().map(|unit| Cdb::parse(&unit.cdb))
     }
 
-    /// Takes over the fixed parts of a descriptor.
+    /// Sets its fields from the fixed parts of a descriptor.
     pub(super) fn take_descriptor(&mut self, utrd: &Utrd) {
         self.late = false;
         self.done = None;
@@ -152,12 +153,12 @@ impl Task {
     }
 }
 
-/// All tasks: in single doorbell mode task n is slot n, else any free one.
+/// All tasks: in single doorbell mode task n is slot n, otherwise any free one.
 #[derive(Debug)]
 pub(super) struct Tasks {
     tasks: Vec<Task>,
     free: Vec<u16>,
-    /// Tasks the controller holds.
+    /// Number of tasks that the controller holds.
     pub(super) held: u32,
 }
 
@@ -228,14 +229,14 @@ impl Tasks {
         TaskRef { index, generation: self.get(index).generation }
     }
 
-    /// Whether `name` still stands for a task the device works on.
+    /// Whether `name` still refers to a task that the device works on.
     #[inline]
     pub(super) fn is_current(&self, name: TaskRef) -> bool {
         let task = self.get(name.index);
         task.generation == name.generation && task.state == State::Device
     }
 
-    /// Whether any came from a submission queue.
+    /// Whether any came from submission queue `queue`.
     pub(super) fn has_of_queue(&self, queue: u8) -> bool {
         self.held > 0 && self.iter().any(|(_, task)| task.queue == queue)
     }
@@ -257,8 +258,8 @@ impl Tasks {
         }
     }
 
-    /// Takes the tasks for which `is_meant` holds away from the device; the controller goes on
-    /// holding them. Answers how many.
+    /// Takes the tasks selected by `is_meant` away from the device; the controller continues to
+    /// hold them. Returns how many.
     pub(super) fn drop_from_device(&mut self, mut is_meant: impl FnMut(&Task) -> bool) -> u32 {
         let mut count = 0;
         for task in self.tasks.iter_mut().filter(|task| task.in_device()) {

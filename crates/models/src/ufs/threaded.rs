@@ -1,18 +1,18 @@
-//! The threaded machine: the model in a thread of its own, in real or scaled time.
+//! The threaded machine: the model in its own thread, in real or scaled time.
 //!
-//! Theory. What a driver touches per command - the two doorbells, the completion queue's head and
-//! tail, the interrupt status - is mirrored in atomics that both sides reach without waiting for
-//! each other. Each bit has one side that sets it and one that clears it: the host rings UTRLDBR
-//! and the model clears it, the model raises IS and the host clears it. The model's own IS is
-//! emptied into the mirror after every step, so that an acknowledgement can never wipe out an
+//! Theory. The registers that a driver uses per command - the two doorbells, the completion queue's
+//! head and tail, the interrupt status - are mirrored in atomics that both sides access without
+//! waiting for each other. Each bit has one side that sets it and one that clears it: the host
+//! rings UTRLDBR and the model clears it, the model raises IS and the host clears it. The model's
+//! own IS is moved into the mirror after every step, so that an acknowledgement can never clear an
 //! interrupt raised since. Every other register goes through a mailbox: the host thread leaves a
-//! job and waits for the answer. A host thread's doorbells are taken before its later jobs.
+//! job and waits for the answer. A host thread's doorbells are handled before its later jobs.
 //!
-//! Messages of event-specific interrupts set bits of one more mirror, which whoever waits for their
-//! vectors clears.
+//! Messages of event-specific interrupts set bits of another mirror, which are cleared by whoever
+//! waits for their vectors.
 //!
-//! With nothing to do the model thread parks; a doorbell wakes it. Close to its next event it
-//! spins instead, as a sleep is coarser than a flash read.
+//! With nothing to do the model thread parks; a doorbell wakes it. Close to its next event it spins
+//! instead, since sleeping is coarser than a flash read.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -34,7 +34,7 @@ use crate::machine::{MESSAGES, Messages as _};
 
 /// Idle time below which the model thread spins rather than parks, nanoseconds.
 const SPIN_NS: u64 = 60_000;
-/// Rounds the model thread looks for work before it parks.
+/// Number of rounds in which the model thread looks for work before it parks.
 const LINGER: u32 = 200;
 
 /// A job for the model thread.
@@ -70,19 +70,19 @@ struct Shared {
     rung_queues: AtomicU32,
     done: Arc<[AtomicU64]>,
     vectors: u16,
-    /// Vectors raised by messages that nobody has waited for yet, a bit each, and those that
-    /// messages may raise.
+    /// Vectors raised by messages that nobody has waited for yet, and vectors that messages may
+    /// raise, one bit each.
     raised: AtomicU32,
     messaging: AtomicU32,
-    /// Counts completions, so that a host that polls is woken too.
+    /// Counts completions, so that a polling host is woken too.
     progress: AtomicU64,
-    /// The model thread is parked, or about to.
+    /// The model thread is parked, or about to park.
     parked: AtomicBool,
     /// Nothing will happen any more unless the host does something.
     idle: AtomicBool,
     stop: AtomicBool,
     jobs: Mutex<Sender<Job>>,
-    /// Hosts that wait for an interrupt.
+    /// Number of hosts that wait for an interrupt.
     waiters: Mutex<u32>,
     woken: Condvar,
 }
@@ -99,7 +99,7 @@ struct Guard {
 #[derive(Clone)]
 pub struct Threaded {
     guard: Arc<Guard>,
-    /// The vectors this handle waits for, a bit each.
+    /// The vectors that this handle waits for, one bit each.
     vectors: u32,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Debug for Threaded {
     }
 }
 
-/// The lock's content, whatever a panicking thread left in it.
+/// Takes the lock, even if a thread panicked while holding it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -129,7 +129,7 @@ impl Shared {
         Duration::from_nanos((u128::from(nanos) * 1000 / u128::from(self.pace)) as u64)
     }
 
-    /// Whether one of `vectors` is up. What a message raised is taken.
+    /// Whether one of `vectors` is active. Vectors raised by messages are consumed.
     fn take_interrupt(&self, vectors: u32) -> bool {
         let line = vectors & LINE != 0
             && self.is.load(Ordering::Acquire) & self.ie.load(Ordering::Acquire) != 0;
@@ -169,18 +169,18 @@ impl Drop for Guard {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.model.unpark();
         if let Some(thread) = lock(&self.thread).take() {
-            // A model that panicked has said so already.
+            // A model that panicked has reported that already.
             let _ = thread.join();
         }
     }
 }
 
 impl Threaded {
-    /// Starts a thread for `model`, whose DMA memory is `memory`. Model time passes `pace`
-    /// thousandths as fast as real time: 1000 is real time.
+    /// Starts a thread for `model`, whose DMA memory is `memory`. Model time passes at `pace`
+    /// thousandths of real time: 1000 is real time.
     ///
     /// # Errors
-    /// The operating system gives no thread.
+    /// If the operating system provides no thread.
     pub fn start(
         model: Ufs,
         memory: DmaRegion,
@@ -220,7 +220,7 @@ impl Threaded {
         Ok(Self { guard, vectors: u32::MAX })
     }
 
-    /// Looks at the model or changes it from outside, in its thread: statistics, power cuts.
+    /// Examines the model or changes it from outside, in its thread: statistics, power cuts.
     pub fn with_model<R: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Ufs) -> R + Send + 'static,
@@ -330,7 +330,7 @@ impl Clock for Threaded {
     }
 }
 
-/// UTRCS, CQES and IAGES: the causes by which completions are told.
+/// UTRCS, CQES and IAGES: the causes that report completions.
 const COMPLETION_CAUSES: u32 =
     reg::Interrupts::new().with_utrcs(true).with_cqes(true).with_iages(true).into_bits();
 
@@ -362,7 +362,7 @@ struct Runner {
     shared: Arc<Shared>,
     model: Ufs,
     jobs: Receiver<Job>,
-    /// UTRLDBR bits the model has taken and not cleared yet.
+    /// UTRLDBR bits that the model has taken and not cleared yet.
     doorbell: u32,
 }
 
@@ -404,7 +404,7 @@ impl Runner {
         let mut worked = false;
         while let Ok(job) = self.jobs.try_recv() {
             worked = true;
-            // What was rung before the job was left comes first.
+            // Doorbells rung before the job was left come first.
             self.take_doorbells();
             let now = self.shared.now();
             match job {
@@ -444,7 +444,7 @@ impl Runner {
         }
     }
 
-    /// Brings what the model did to the mirrors and wakes hosts that wait.
+    /// Moves the model's results to the mirrors and wakes waiting hosts.
     fn publish(&mut self) {
         let shared = &self.shared;
         let now = shared.now();
@@ -481,7 +481,7 @@ impl Runner {
         }
     }
 
-    /// Nothing to do: spins close to the next event, else parks.
+    /// Nothing to do: spins close to the next event, otherwise parks.
     fn rest(&mut self, quiet: u32) {
         let next = self.model.next_event();
         let pause = next.map(|at| self.shared.until(at));
@@ -493,7 +493,7 @@ impl Runner {
             self.notify();
         }
         self.shared.parked.store(true, Ordering::SeqCst);
-        // Whoever rang before seeing `parked` is seen here.
+        // A host that rang before it saw `parked` is noticed here.
         if !self.shared.has_work() && !self.shared.stop.load(Ordering::SeqCst) {
             match pause {
                 Some(pause) => thread::park_timeout(pause - Duration::from_nanos(SPIN_NS)),

@@ -1,4 +1,4 @@
-//! Data between DMA memory and the device, through the PRDT of a command.
+//! Data transfer between DMA memory and the device, through the PRDT of a command.
 
 use flysch_api::machine::GuestMemory;
 use flysch_wire::ufs::prdt::{self, PrdtEntry};
@@ -6,7 +6,7 @@ use flysch_wire::ufs::utrd::Ocs;
 
 use super::task::Task;
 
-/// A part of a command's data: its device address, where it is in the data, how long.
+/// A part of a command's data: its device address, its offset in the data, its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) address: u64,
@@ -17,7 +17,7 @@ pub(super) struct Part {
 /// The parts of the first `len` bytes of a command's data buffer.
 pub(super) struct Parts<'a> {
     pub(super) memory: &'a GuestMemory,
-    /// Device address of the next entry, and how many are left.
+    /// Device address of the next entry, and the number of entries left.
     entry_at: u64,
     entries: u16,
     done: u64,

@@ -11,7 +11,7 @@ use super::pair::Pair;
 use super::parameters::Reset;
 use super::profile::level;
 
-/// How long things take, nanoseconds: the order of magnitude of real parts.
+/// Durations, nanoseconds: the order of magnitude of real parts.
 const LOCAL_NS: u64 = 2_000;
 const PEER_NS: u64 = 15_000;
 const LINK_STARTUP_NS: u64 = 1_500_000;
@@ -60,7 +60,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The UIC command under way ends.
+    /// Ends the UIC command in progress.
     fn end_uic(&mut self, result: Result<(), UicResult>) {
         let code = result.err().unwrap_or(UicResult::Success);
         let argument = UicArgument2::from_bits(self.registers.uic_arguments[1]).with_result(code);
@@ -79,7 +79,7 @@ fn begin_hibernate(from: LinkState, ns: u64, x: &mut Exchange) -> Result<(), Uic
 }
 
 impl Pair {
-    /// The UIC command under way is carried out and ends.
+    /// Carries out the UIC command in progress and ends it.
     pub(super) fn finish_uic(&mut self) {
         let (controller, x) = (&mut self.controller, &mut self.exchange);
         let result = match controller.opcode() {
@@ -102,7 +102,7 @@ impl Pair {
                 self.reset_device(Reset::PowerOn);
                 Ok(())
             }
-            // A control command we do not have: plain failure.
+            // A control command that is not supported: plain failure.
             UicOpcode::DmeTestMode | UicOpcode::Unknown(_) => Err(UicResult::InvalidMibAttribute),
         };
         self.controller.end_uic(result);

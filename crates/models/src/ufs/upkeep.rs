@@ -1,9 +1,9 @@
-//! Purge and refresh: long work on request, and what unmapped data is until a purge.
+//! Purge and refresh: long work on request; and the state of unmapped data until a purge.
 //!
-//! A unit whose unmapped blocks may read as anything (TPRZ = 0) goes on reading as it did: the
-//! data is stale, and there. A purge removes what is stale, oldest first, at a pace; when power
-//! goes, what it has not come to is still there. In all other units unmapped data cannot be
-//! reached, and counts for the time only.
+//! A unit whose unmapped blocks may read as anything (TPRZ = 0) continues to read the old data: it
+//! is stale, but present. A purge removes stale data, oldest first, at a certain rate; if power is
+//! lost, the data that it has not reached is still there. In all other units unmapped data cannot
+//! be read, and only affects the duration.
 
 use alloc::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use flysch_wire::ufs::query::{PurgeStatus, RefreshMethod, RefreshStatus, Refresh
 
 use super::lu::LogicalUnits;
 
-/// Time of the shortest purge, nanoseconds, and bytes purged per microsecond.
+/// Duration of the shortest purge, nanoseconds, and bytes purged per microsecond.
 const PURGE_NS: u64 = 100_000_000;
 const PURGE_RATE: u64 = 512;
-/// Stale ranges that are told apart; what is older is removed at once.
+/// Maximum number of distinct stale ranges; older ones are removed at once.
 const RANGES_MAX: usize = 4096;
-/// Time of a refresh of 1 % of the device, nanoseconds.
+/// Duration of a refresh of 1 % of the device, nanoseconds.
 const REFRESH_NS: u64 = 20_000_000;
-/// dRefreshProgress of the least refresh, and of all.
+/// dRefreshProgress of the smallest refresh, and of a full one.
 const REFRESH_STEP: u32 = 1_000;
 const REFRESH_ALL: u32 = 100_000;
 
@@ -30,7 +30,7 @@ pub(super) struct Stale {
     pub(super) len: u64,
 }
 
-/// From when to when something runs.
+/// The interval in which something runs.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: u64,
@@ -41,7 +41,7 @@ struct Span {
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     stale: VecDeque<Stale>,
-    /// Unmapped bytes that cannot be read.
+    /// Number of unmapped bytes that cannot be read.
     hidden: u64,
     purge: Option<Span>,
     purge_status: u8,
@@ -50,12 +50,12 @@ pub(super) struct Upkeep {
     /// dRefreshProgress and dRefreshTotalCount.
     progress: u32,
     total: u32,
-    /// What of the progress the refresh under way will bring.
+    /// The progress that the current refresh will add.
     step: u32,
 }
 
 impl Upkeep {
-    /// Whether a purge may be under way: what the fast path wants to know.
+    /// Whether a purge may be in progress, for the fast path.
     #[inline]
     pub(super) fn is_purging(&self) -> bool {
         self.purge.is_some()
@@ -67,7 +67,7 @@ impl Upkeep {
         !self.stale.is_empty()
     }
 
-    /// Bytes that are stale and still there.
+    /// Number of bytes that are stale and still present.
     pub(super) fn stale_bytes(&self) -> u64 {
         self.stale.iter().map(|range| range.len).sum::<u64>() + self.hidden
     }
@@ -78,17 +78,17 @@ impl Upkeep {
         self.stale.push_back(range);
     }
 
-    /// What has to go because there are too many ranges.
+    /// The range that must be removed because there are too many.
     fn overflow(&mut self) -> Option<Stale> {
         if self.stale.len() > RANGES_MAX { self.stale.pop_front() } else { None }
     }
 
-    /// Bytes were unmapped that cannot be read any more.
+    /// This many bytes were unmapped and can no longer be read.
     pub(super) fn hid(&mut self, bytes: u64) {
         self.hidden = self.hidden.saturating_add(bytes);
     }
 
-    /// A range was written: it is not stale.
+    /// A range was written: it is no longer stale.
     pub(super) fn written(&mut self, range: Stale) {
         let end = range.offset + range.len;
         let mut at = 0;
@@ -122,8 +122,8 @@ impl Upkeep {
         self.purge_status = PurgeStatus::InProgress.into_bits();
     }
 
-    /// Ends a purge whose time has come, or at once. Gives what it has removed by now, to be
-    /// taken one by one from [`pop`](Self::pop).
+    /// Ends a purge if its time has come, or immediately. Returns how many bytes it has removed by
+    /// now, to be taken one by one from [`pop`](Self::pop).
     pub(super) fn settle_purge(&mut self, now: u64, stop: Option<PurgeStatus>) -> u64 {
         let Some(span) = self.purge else { return 0 };
         let done = now >= span.until;
@@ -157,7 +157,7 @@ impl Upkeep {
         }
     }
 
-    /// A range of a unit that lets unmapped blocks read as anything was unmapped: LUN, first byte,
+    /// A range was unmapped in a unit whose unmapped blocks may read as anything: LUN, first byte,
     /// length.
     pub(super) fn unmapped_readable(&mut self, units: &mut LogicalUnits, range: (u8, u64, u64)) {
         let (unit, offset, len) = range;
@@ -171,7 +171,7 @@ impl Upkeep {
         }
     }
 
-    /// Takes the oldest stale bytes, `left` at most. Only whole blocks of `block` bytes go.
+    /// Takes the oldest stale bytes, at most `left`. Only whole blocks of `block` bytes are taken.
     pub(super) fn pop(&mut self, left: &mut u64, block: impl Fn(u8) -> u64) -> Option<Stale> {
         let range = self.stale.front_mut()?;
         let block = block(range.unit).max(1);
@@ -188,7 +188,7 @@ impl Upkeep {
         Some(taken)
     }
 
-    /// bPurgeStatus as a query reads it: an end is told once.
+    /// bPurgeStatus as a query reads it: an end is reported once.
     pub(super) fn read_purge_status(&mut self) -> u8 {
         tell_once(&mut self.purge_status)
     }
@@ -210,13 +210,13 @@ impl Upkeep {
         }
         let whole = unit as u8 == RefreshUnit::Full.into_bits();
         self.step = if whole { REFRESH_ALL - self.progress } else { REFRESH_STEP };
-        // What is chosen, a tenth of everything, takes a tenth of the time.
+        // A selective refresh, of a tenth of everything, takes a tenth of the time.
         let share = if method == RefreshMethod::Selective { 10 } else { 1 };
         let ns = u64::from(self.step / REFRESH_STEP) * REFRESH_NS / share;
         self.refresh = Some(Span { from: now, until: now + ns });
     }
 
-    /// Ends a refresh whose time has come, or at once; it has got as far as it has.
+    /// Ends a refresh if its time has come, or immediately; its progress so far counts.
     pub(super) fn settle_refresh(&mut self, now: u64, stop: Option<RefreshStatus>) {
         let Some(span) = self.refresh else { return };
         let done = now >= span.until;
@@ -236,7 +236,7 @@ impl Upkeep {
         .into_bits();
     }
 
-    /// bRefreshStatus as a query reads it: an end is told once.
+    /// bRefreshStatus as a query reads it: an end is reported once.
     pub(super) fn read_refresh_status(&mut self) -> u8 {
         tell_once(&mut self.refresh_status)
     }
@@ -246,14 +246,14 @@ impl Upkeep {
         (self.progress, self.total)
     }
 
-    /// Power is gone, and with it what was said of ends.
+    /// Power is lost: ends that were not yet reported are forgotten.
     pub(super) fn forget_ends(&mut self) {
         self.purge_status = PurgeStatus::Idle.into_bits();
         self.refresh_status = RefreshStatus::Idle.into_bits();
     }
 }
 
-/// Both status attributes have 1 for what runs, and fall back to 0 once an end was read.
+/// Both status attributes read 1 while work is in progress, and return to 0 once an end was read.
 fn tell_once(status: &mut u8) -> u8 {
     match *status {
         1 => 1,

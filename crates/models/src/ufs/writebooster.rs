@@ -1,10 +1,11 @@
-//! WriteBooster: an area of SLC that takes writes fast and is emptied to TLC later.
+//! WriteBooster: an SLC area that takes writes fast and is emptied to TLC later.
 //!
-//! From UFS 4.1 on the host has the buffer made smaller or larger while the device runs, and says
-//! what a flush leaves in it: what was written last (FIFO), or what the host marked (pinned).
-//! Where JESD220 leaves it to the device: a resize is an eighth of the buffer as configured and
-//! takes 20 ms, from when no command is in the device; the buffer is never smaller than a quarter,
-//! nor than what lies in it. The settings of partial flush go when the device is configured anew.
+//! From UFS 4.1 on the host can have the buffer shrunk or grown while the device runs, and can
+//! specify what a flush leaves in it: the data written last (FIFO), or the data marked by the host
+//! (pinned). Where JESD220 leaves the choice to the device: a resize is an eighth of the configured
+//! size and takes 20 ms, starting when no command is in the device; the buffer is never smaller
+//! than a quarter, nor than its contents. The settings of partial flush are lost when the device is
+//! configured anew.
 
 use flysch_wire::ufs::query::{
     AttributeId, QueryResult, WriteBoosterFlushStatus, WriteBoosterPartialFlush as Mode,
@@ -14,14 +15,14 @@ use flysch_wire::ufs::query::{
 use super::config::{ALLOCATION_UNIT, UNITS_MAX};
 use super::provision::Provision;
 
-/// bAvailableWriteBoosterBufferSize at which the device asks for a flush, units of 10 %.
+/// bAvailableWriteBoosterBufferSize at which the device asks for a flush, in units of 10 %.
 const FLUSH_NEEDED: u64 = 1;
-/// Times an SLC block can be programmed and erased, for the lifetime estimate.
+/// Number of program and erase cycles of an SLC block, for the lifetime estimate.
 const CYCLES: u64 = 30_000;
-/// How long a resize takes, nanoseconds, and after what time one looks again whether the queues
-/// are empty.
+/// Duration of a resize, nanoseconds, and the interval at which the queues are checked again for
+/// being empty.
 const RESIZE_NS: u64 = 20_000_000;
-/// Parts of the configured size: one resize, the smallest buffer.
+/// Fractions of the configured size: one resize, the smallest buffer.
 const STEP_PART: u64 = 8;
 const LEAST_PART: u64 = 4;
 /// Unit of dPinnedWriteBoosterCummulativeWrittenSize, bytes.
@@ -30,13 +31,13 @@ const WRITTEN_UNIT: u64 = 10_000_000;
 /// One buffer. Sizes are bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Buffer {
-    /// As configured; a resize never goes beyond.
+    /// Configured size, which a resize never exceeds.
     configured: u64,
-    /// As it is, the pinned part included.
+    /// Current size, including the pinned part.
     capacity: u64,
-    /// What is in it, but for the pinned.
+    /// Contents, except pinned data.
     used: u64,
-    /// What is pinned in it.
+    /// Pinned data in it.
     pinned: u64,
     written: u64,
     pinned_written: u64,
@@ -45,15 +46,16 @@ struct Buffer {
     flush_in_hibernate: bool,
     /// fUnpinEn: nothing is pinned.
     unpin: bool,
-    /// A write found no room since the last resize; a pinned one since something was unpinned.
+    /// A write found no room since the last resize; a pinned write found none since data was
+    /// unpinned.
     missed: bool,
     pinned_missed: bool,
-    /// A flush that was asked for has emptied the buffer, or was stopped before it could.
+    /// How a requested flush ended: it has emptied the buffer, or was stopped before it could.
     ended: Option<WriteBoosterFlushStatus>,
-    /// The resize under way and when it is done; how the last one ended.
+    /// The resize in progress and its end; how the last one ended.
     resize: Option<(WriteBoosterResize, u64)>,
     resized: Option<WriteBoosterResizeStatus>,
-    /// What the host set: most that FIFO keeps, pinned part, least beside it.
+    /// Set by the host: the maximum that FIFO keeps, the pinned part, the minimum besides it.
     fifo_max: u64,
     pinned_max: u64,
     others_min: u64,
@@ -64,7 +66,7 @@ impl Buffer {
         Self { configured, capacity: configured, ..Self::default() }
     }
 
-    /// The part that is for pinned data.
+    /// Size of the part for pinned data.
     fn pinned_capacity(&self, mode: Mode) -> u64 {
         match mode {
             Mode::Pinned => self.pinned_max.min(self.capacity.saturating_sub(self.others_min)),
@@ -72,12 +74,12 @@ impl Buffer {
         }
     }
 
-    /// The rest.
+    /// Size of the rest.
     fn other_capacity(&self, mode: Mode) -> u64 {
         self.capacity - self.pinned_capacity(mode)
     }
 
-    /// What a flush in FIFO mode keeps: less than the buffer.
+    /// The amount that a flush in FIFO mode keeps: less than the buffer.
     fn fifo(&self, mode: Mode) -> u64 {
         match mode {
             Mode::Fifo => self.fifo_max.min(self.capacity.saturating_sub(ALLOCATION_UNIT)),
@@ -85,7 +87,7 @@ impl Buffer {
         }
     }
 
-    /// What a flush would move.
+    /// The amount that a flush would move.
     fn flushable(&self, mode: Mode) -> u64 {
         self.used.saturating_sub(self.fifo(mode))
     }
@@ -95,7 +97,8 @@ impl Buffer {
         tenths(self.used, self.other_capacity(mode))
     }
 
-    /// What does not fit the pinned part, or nothing may be pinned, is flushed as the rest.
+    /// Pinned data that does not fit the pinned part, or all of it if nothing may be pinned,
+    /// becomes ordinary data.
     fn release(&mut self, mode: Mode) {
         let keeps = if self.unpin { 0 } else { self.pinned_capacity(mode) };
         let gone = self.pinned.saturating_sub(keeps);
@@ -104,7 +107,7 @@ impl Buffer {
         self.pinned_missed &= gone == 0;
     }
 
-    /// How large a resize would make it; `None` if it cannot.
+    /// The size after a resize; `None` if it is not possible.
     fn resized_to(&self, direction: WriteBoosterResize) -> Option<u64> {
         let part =
             |of: u64| (self.configured / of).next_multiple_of(ALLOCATION_UNIT).max(ALLOCATION_UNIT);
@@ -117,7 +120,7 @@ impl Buffer {
     }
 }
 
-/// What is left of `capacity`, units of 10 %.
+/// The free part of `capacity`, in units of 10 %.
 fn tenths(used: u64, capacity: u64) -> u64 {
     (capacity.saturating_sub(used) * 10).checked_div(capacity).unwrap_or(0)
 }
@@ -126,17 +129,16 @@ fn tenths(used: u64, capacity: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct WriteBooster {
     shared: bool,
-    /// It does not take user space.
+    /// It does not reduce the user capacity.
     preserves_space: bool,
     /// It can be resized and flushed in part.
     extended: bool,
     buffers: [Buffer; UNITS_MAX],
     /// What a flush keeps.
     mode: Mode,
-    /// The device wants room for user data.
+    /// The device needs room for user data.
     wants_space: bool,
-    /// Whether any buffer is on, and whether any is flushed in hibernate: what the fast path
-    /// wants to know.
+    /// Whether any buffer is on, and whether any is flushed in hibernate, for the fast path.
     any: bool,
     any_in_hibernate: bool,
 }
@@ -172,7 +174,7 @@ impl WriteBooster {
         self.extended
     }
 
-    /// Whether data can be pinned: what the fast path wants to know.
+    /// Whether data can be pinned, for the fast path.
     #[inline]
     pub(super) fn pins(&self) -> bool {
         self.mode == Mode::Pinned
@@ -229,8 +231,8 @@ impl WriteBooster {
         buffer.release(mode);
     }
 
-    /// Whether a write of `bytes` to `unit` goes to SLC; takes the room if so. `pinned`: it is to
-    /// stay there.
+    /// Whether a write of `bytes` to `unit` goes to SLC; if so, takes the room. `pinned`: the data
+    /// is to stay there.
     #[inline]
     pub(super) fn takes(&mut self, unit: u8, bytes: u64, pinned: bool) -> bool {
         if !self.any {
@@ -264,7 +266,7 @@ impl WriteBooster {
         self.any_in_hibernate && self.to_flush(true, 1).is_some()
     }
 
-    /// Bytes of at most `limit` that should move to TLC now.
+    /// The number of bytes, at most `limit`, that should move to TLC now, and their buffer.
     pub(super) fn to_flush(&self, hibernated: bool, limit: u64) -> Option<(u8, u64)> {
         let wanted = |buffer: &Buffer| {
             buffer.flushable(self.mode) > 0
@@ -274,7 +276,7 @@ impl WriteBooster {
         Some((index as u8, self.buffers[index].flushable(self.mode).min(limit)))
     }
 
-    /// Takes bytes out of a buffer that a flush moves to TLC.
+    /// Removes bytes from a buffer that a flush moves to TLC.
     pub(super) fn moved(&mut self, index: u8, bytes: u64) {
         let mode = self.mode;
         let buffer = &mut self.buffers[usize::from(index)];
@@ -284,7 +286,7 @@ impl WriteBooster {
         }
     }
 
-    /// WRITEBOOSTER_FLUSH_NEEDED: little is left, and a flush would help.
+    /// WRITEBOOSTER_FLUSH_NEEDED: little room is left, and a flush would help.
     pub(super) fn needs_flush(&self) -> bool {
         let mode = self.mode;
         let full = |b: &Buffer| b.available(mode) <= FLUSH_NEEDED && b.flushable(mode) > 0;
@@ -296,13 +298,13 @@ impl WriteBooster {
         self.pins() && self.buffers.iter().any(|buffer| buffer.pinned_missed)
     }
 
-    /// The device wants room for user data, or has enough of it.
+    /// The device needs room for user data, or has enough of it.
     pub(super) fn want_space(&mut self, wants: bool) {
         self.wants_space = wants;
     }
 
     /// bWriteBoosterBufferResizeHint: smaller while user data needs the room; larger after writes
-    /// found none in a buffer that is not what it was configured to be.
+    /// found no room in a buffer below its configured size.
     fn hint(&self, buffer: &Buffer) -> WriteBoosterResize {
         let can = |direction| buffer.resized_to(direction).is_some();
         if !self.extended || !self.preserves_space || buffer.resize.is_some() {
@@ -370,12 +372,12 @@ impl WriteBooster {
         Ok(())
     }
 
-    /// When a resize that was asked for is to be looked at, at `now`.
+    /// When a requested resize is to be checked, at `now`.
     pub(super) fn resize_at(&self) -> Option<u64> {
         self.buffers.iter().filter_map(|buffer| buffer.resize).map(|(_, until)| until).min()
     }
 
-    /// Ends the resizes whose time has come, or puts them off while commands are in the device.
+    /// Ends the resizes whose time has come, or postpones them while commands are in the device.
     pub(super) fn resize(&mut self, now: u64, busy: bool) {
         let mode = self.mode;
         for buffer in &mut self.buffers {
@@ -398,7 +400,7 @@ impl WriteBooster {
         }
     }
 
-    /// bWriteBoosterBufferResizeStatus, which tells an end once.
+    /// bWriteBoosterBufferResizeStatus, which reports an end once.
     fn take_resize_status(&mut self, unit: u8) -> WriteBoosterResizeStatus {
         let buffer = self.buffer(unit);
         match buffer.resize {
@@ -407,7 +409,7 @@ impl WriteBooster {
         }
     }
 
-    /// The pinned parts of all buffers: size, what is in them, ever written.
+    /// The pinned parts of all buffers: size, contents, total ever written.
     fn pinned(&self) -> (u64, u64, u64) {
         let mode = self.mode;
         self.buffers.iter().fold((0, 0, 0), |(size, used, written), buffer| {
@@ -467,7 +469,7 @@ impl WriteBooster {
     }
 }
 
-/// Whether the attribute is of WriteBooster, and of what UFS 4.1 adds to it.
+/// Whether the attribute belongs to WriteBooster, and whether to the additions of UFS 4.1.
 pub(super) fn is_booster(id: AttributeId) -> (bool, bool) {
     let bits = id.into_bits();
     let more = AttributeId::WriteBoosterBufferResizeHint.into_bits()

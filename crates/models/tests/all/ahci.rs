@@ -1,4 +1,4 @@
-//! The SATA model as a host with nothing but registers sees it: hostile lists above all.
+//! The SATA model as seen by a host with nothing but registers; above all, hostile lists.
 
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
@@ -25,7 +25,7 @@ struct Host {
 }
 
 impl Host {
-    /// A disk whose list runs.
+    /// A disk whose list is running.
     fn up() -> Self {
         let memory = DmaRegion::zeroed(1 << 20, BASE);
         let ports = vec![Attached::disk(DiskConfig::memory(64 << 20))];
@@ -72,7 +72,7 @@ impl Host {
         self.model.advance(self.now);
     }
 
-    /// Puts a command into a slot, with one descriptor of so many bytes.
+    /// Puts a command into a slot, with one descriptor of this many bytes.
     fn put(&mut self, slot: u64, fis: H2d, (at, bytes): (u64, u32), table: u64) {
         let flags = HeaderFlags::new().with_cfl(H2D_DWORDS).with_prdtl(u16::from(bytes > 0));
         let header = Header { flags, moved: 0, table }.to_words();
@@ -88,7 +88,7 @@ impl Host {
         self.memory.store64(offset + PRDT + 8, prd[1]);
     }
 
-    /// Issues slot 0; PxIS afterwards.
+    /// Issues slot 0; returns PxIS afterwards.
     fn issue(&mut self) -> u32 {
         self.write(PX_CI, 1);
         self.rest(10_000_000);
@@ -114,8 +114,7 @@ fn identify_comes_by_pio_and_says_what_was_moved() {
     assert_eq!(identify.sectors(), (64 << 20) / 512);
 }
 
-/// Each of these stops the list with its own interrupt, and the next command goes on after a
-/// restart.
+/// Each of these stops the list with its own interrupt, and the next command works after a restart.
 #[test]
 fn lists_that_are_none_end_in_the_interrupt_there_is_for_it() {
     let read = |lba| fis(Opcode::ReadDmaExt, lba, 8);
@@ -135,14 +134,14 @@ fn lists_that_are_none_end_in_the_interrupt_there_is_for_it() {
         host.write(PX_CI, 2);
         host.rest(1_000_000);
         assert_ne!(host.read(PX_CI), 0, "the list stands still");
-        // What is not answered keeps the device busy until it is reset.
+        // An unanswered command keeps the device busy until it is reset.
         host.write(PX_CMD, PortCmd::new().with_fre(true).into_bits());
         host.start();
         host.put(0, read(0), (DATA, 4096), TABLE);
         assert_eq!(host.issue() & interrupt::ERRORS, 0, "{fis:?}");
         assert_eq!(host.read(PX_CI), 0);
     }
-    // A header whose FIS is too short, and one that is no FIS.
+    // A header whose FIS is too short, and one whose FIS is invalid.
     host.memory.store64(0, 1);
     assert_eq!(host.issue() & interrupt::ERRORS, interrupt::HBFS);
     host.start();

@@ -130,7 +130,7 @@ fn commands_complete_out_of_order() {
     }
 }
 
-/// The order in which commands with these attributes end, all issued at once, by slot.
+/// The order, by slot, in which commands with these attributes end, all issued at once.
 fn order_of(attributes: &[TaskAttribute]) -> Vec<u8> {
     let mut host = up("", 0);
     for (slot, attribute) in (0..).zip(attributes) {
@@ -246,7 +246,7 @@ fn bad_descriptors_end_with_the_right_status() {
     ];
     for (utrd, expected) in wrong {
         host.prepare(0, &upiu, 4096);
-        // What is at the wrong place is not a region description either.
+        // Nothing valid is found at the wrong address either.
         host.memory.fill(host.ucd(0) + 0x9000 * 4, 64, 0xFF);
         host.ring(0, 0, &utrd);
         host.sleep_us(1000);
@@ -314,8 +314,8 @@ fn an_abort_before_the_data_came_keeps_the_old_data() {
     assert_eq!(host.command_in(0, &Host::read10(9, 1), 4096).1, [0x33; 4096]);
 }
 
-/// Room in the write buffer comes back from writes that are taken away, and data that fills no
-/// program unit does not keep a large write waiting for ever.
+/// Room in the write buffer is freed by writes that are taken away, and data that does not fill a
+/// program unit does not keep a large write waiting forever.
 #[test]
 fn the_write_buffer_never_clogs() {
     let mut host = Host::up(small(""), 8 << 20, 0);
@@ -334,7 +334,7 @@ fn the_write_buffer_never_clogs() {
     }
     host.issue(0, &write(0, 1, 0), 4096);
     assert_eq!(host.await_slot(0, 1000), Some(Ocs::Success));
-    // Larger than the buffer: waits until that is empty.
+    // Larger than the buffer: waits until the buffer is empty.
     host.issue(1, &write(8, 2048, 1), 8 << 20);
     assert_eq!(host.await_slot(1, 1000), Some(Ocs::Success));
     assert_eq!(host.end(1, Ocs::Success).status, 0);
@@ -379,13 +379,13 @@ fn a_queue_is_stopped_and_cleaned_up() {
     assert_eq!((status.sts(), status.rtc()), (true, CleanUpResult::Success));
     assert_eq!(host.await_slot(slot, 1), Some(Ocs::Aborted));
     assert_eq!(clean(&mut host, true).rtc(), CleanUpResult::TaskNotFound);
-    // A stopped queue fetches nothing; started again it goes on.
+    // A stopped queue fetches nothing; when restarted it continues.
     host.issue(slot, &read_upiu(slot, 5), 4096);
     assert_eq!(host.await_slot(slot, 20), None);
     host.write(block + reg::mcq::SQRTC, 0);
     assert_eq!(host.await_slot(slot, 20), Some(Ocs::Success));
-    // Hosts have been seen to ask for the clean-up with a write that takes STOP away: it is
-    // refused, and the queue goes on with what waits.
+    // Hosts have been seen to request the clean-up with a write that clears STOP: it is refused,
+    // and the queue continues with the waiting entries.
     host.write(block + reg::mcq::SQRTC, SqRtc::new().with_stop(true).into_bits());
     host.issue(slot, &read_upiu(slot, 5), 4096);
     host.write(block + reg::mcq::SQRTC, SqRtc::new().with_icu(true).into_bits());
@@ -418,7 +418,7 @@ fn a_full_completion_queue_holds_everything_back_and_loses_nothing() {
     config.legacy_doorbell = false;
     config.active_commands = 256;
     let mut host = Host::up(config, 4096, 1);
-    // 63 entries fit; what completes beyond them waits, and no more is fetched.
+    // 63 entries fit; further completions wait, and no more entries are fetched.
     let block = host.sq_block(0);
     let mut issued = 0;
     for _ in 0..600 {
@@ -492,7 +492,7 @@ fn link_loss_swallows_and_a_new_start_up_helps() {
 
 #[test]
 fn every_kind_of_fault_happens_and_is_counted() {
-    // Those that come of something else than a request, or leave no device, have stories of theirs.
+    // Kinds that are not caused by a request, or that leave no device, have tests of their own.
     let elsewhere = [Kind::EnableGlitch, Kind::AutoHibern8, Kind::PowerLate, Kind::PowerGone];
     for kind in Kind::UFS.into_iter().filter(|kind| !elsewhere.contains(kind)) {
         let plan = format!("{kind}:n80");
@@ -532,7 +532,7 @@ fn equal_seeds_inject_equal_faults() {
     assert_ne!(run(12), log);
 }
 
-/// What was flushed is never lost; what was not is old, new, or (where it tore) a part of each.
+/// Flushed data is never lost; other data is old, new, or (if it tore) a part of each.
 #[test]
 fn power_loss_spares_what_was_flushed() {
     let mut lost = [0_u64; 3];
@@ -541,7 +541,7 @@ fn power_loss_spares_what_was_flushed() {
         config.profile.timing.program_ns = 20_000_000;
         let mut host = Host::up(config, 64 << 10, 0);
         let mut random = Random::new(seed);
-        // Per block: what is safe, and what was written since.
+        // For each block: what is safe, and what was written since.
         let mut safe = [0_u8; 16];
         let mut newer: Vec<Vec<u8>> = vec![Vec::new(); 16];
         for n in 1..60_u8 {
@@ -580,7 +580,7 @@ fn power_loss_spares_what_was_flushed() {
     assert!(lost.iter().all(|&n| n > 10), "{lost:?}");
 }
 
-/// A request that is nearly right.
+/// A request that is nearly valid.
 fn hostile_upiu(random: &mut Random, tag: u8) -> [u8; 32] {
     const OPCODES: [u8; 28] = [
         0x00, 0x03, 0x04, 0x08, 0x0A, 0x12, 0x15, 0x1A, 0x1B, 0x1D, 0x25, 0x28, 0x2A, 0x2F, 0x34,
@@ -731,7 +731,7 @@ fn the_crypto_engine_keeps_to_its_configuration_entries() {
     assert_eq!(ocs(&mut host, 4096), Ocs::Success);
     host.write(reg::HCE, 0);
     assert_eq!((host.read(reg::HCE), host.read(dw16)), (0, 0), "a reset takes the keys");
-    // Hosts have been seen to put keys back before they set HCE.
+    // Hosts have been seen to write keys back before they set HCE.
     host.write(dw16, on.into_bits());
     host.write(reg::HCE, 3);
     host.sleep_us(100);

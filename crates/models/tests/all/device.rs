@@ -1,4 +1,4 @@
-//! The device as a host sees it: queries, SCSI, protection, power, RPMB.
+//! The device as seen by a host: queries, SCSI, protection, power, RPMB.
 
 use crate::host::Host;
 use flysch_api::machine::{Clock, Instant};
@@ -81,7 +81,7 @@ fn descriptors_say_what_the_device_is() {
         for idn in [4, 8, 9] {
             assert_eq!(descriptor(&mut host, idn, 0)[1], idn);
         }
-        // A short read gives the first bytes.
+        // A short read returns the first bytes.
         let (_, _, head) = host.query(QueryFields::read_descriptor(0, 0, 0, 2), &[]);
         assert_eq!(head, [0x59, 0]);
     }
@@ -98,7 +98,7 @@ fn queries_are_refused_for_the_right_reason() {
         (QueryFields::read_descriptor(2, 32, 0, 255), InvalidIndex),
         (QueryFields::read_descriptor(0, 0, 1, 255), InvalidSelector),
         (QueryFields::read_attribute(0xF0, 0, 0), InvalidIdn),
-        // qTimestamp is of UFS 4.0, dSecondsPassed is write only.
+        // qTimestamp belongs to UFS 4.0, dSecondsPassed is write-only.
         (QueryFields::write_attribute(0x30, 0, 0, 1), InvalidIdn),
         (QueryFields::read_attribute(0x0F, 0, 0), ParameterNotReadable),
         (QueryFields::write_attribute(0x02, 0, 0, 1), ParameterNotWriteable),
@@ -254,8 +254,8 @@ fn inquiry_and_capacity() {
     assert_eq!(host.command_in(0, &[0x41; 10], 0).0.key(), (5, 0x20, 0));
 }
 
-/// Smaller blocks than JESD220 has: all that counts in blocks counts in those, and a device without
-/// them can be given none.
+/// Smaller blocks than JESD220 has: everything counted in blocks is counted in those, and a device
+/// without them cannot be configured to have any.
 #[test]
 fn blocks_of_a_sector_are_a_device_that_says_so() {
     let mut config = small();
@@ -335,7 +335,7 @@ fn accesses_stay_within_the_unit() {
     }
     let (end, _) = host.command_in(0, &Host::read10(0, 0), 0);
     assert_eq!((end.status, end.residual), (0, 0));
-    // Expected length and blocks differ: what fits moves, the residual says the rest.
+    // Expected length and blocks differ: what fits is moved, and the residual gives the rest.
     let (end, data) = host.command_in(0, &Host::read10(0, 1), 8192);
     assert_eq!((end.residual, data.len()), (4096, 4096));
     let (end, _) = host.command_in(0, &Host::read10(0, 2), 4096);

@@ -1,4 +1,4 @@
-//! The eMMC model as a host sees it: registers, memory, the states of the card.
+//! The eMMC model as seen by a host: registers, memory, the states of the card.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Registers};
 use flysch_models::emmc::{Config, ENGINE, Emmc, WINDOW, profile};
@@ -22,7 +22,7 @@ const ADDRESS: u32 = 1 << 16;
 struct Host {
     machine: Inline<Emmc>,
     memory: DmaRegion,
-    /// Addresses count bytes (9: a shift), or sectors (0).
+    /// Addresses count bytes (9: a shift) or sectors (0).
     shift: u32,
 }
 
@@ -38,7 +38,7 @@ impl Host {
         Self { machine, memory, shift: 0 }
     }
 
-    /// A card in the transfer state, one data line, 26 MHz.
+    /// A card in the transfer state, with one data line, 26 MHz.
     fn up(config: Config) -> Self {
         let mut host = Self::new(config);
         let control = Control::new().with_power(true).with_voltage(voltage::V3_3);
@@ -68,7 +68,7 @@ impl Host {
         self.machine.read32(offset)
     }
 
-    /// Time passes; nobody waits for an interrupt, or a line that is up would end each wait.
+    /// Lets time pass; interrupts are disabled, since an active line would end each wait.
     fn rest(&self, nanos: u64) {
         self.write(reg::SIGNAL_ENABLE, 0);
         let until = self.machine.now().after_nanos(nanos);
@@ -85,7 +85,7 @@ impl Host {
         self.write(reg::CLOCK, clock.with_card(true).into_bits());
     }
 
-    /// Waits for status bits, a second at most; errors are given back.
+    /// Waits for status bits, at most a second; returns errors.
     fn until(&self, bits: Interrupts) -> Result<(), Interrupts> {
         for _ in 0..100_000 {
             let status = self.read(reg::STATUS);
@@ -159,7 +159,7 @@ impl Host {
         self.until(Interrupts::new().with_transfer(true))
     }
 
-    /// A command that reads one block of so many bytes.
+    /// A command that reads one block of this many bytes.
     fn fetch(&self, index: CommandIndex, argument: u32, bytes: u16) -> Vec<u8> {
         self.memory.store32(0, adma::transfer(bytes.into(), adma::END));
         self.memory.store32(4, (BASE + DATA as u64) as u32);
@@ -178,7 +178,7 @@ impl Host {
         data
     }
 
-    /// The engine on, with task descriptors at the start of memory.
+    /// Turns on the engine, with task descriptors at the start of memory.
     fn queueing(config: Config) -> Self {
         let host = Self::up(config);
         assert!(!host.switch(ext_csd::CMDQ_MODE_EN, 1).switch_error());
@@ -254,7 +254,7 @@ fn a_boot_partition_alone_is_protected_until_power_goes() {
         let csd = host.fetch(CommandIndex::SendExtCsd, 0, 512);
         csd[usize::from(ext_csd::BOOT_WP_STATUS)]
     };
-    // The second of them, until power goes.
+    // The second of them, until power is lost.
     host.switch(ext_csd::BOOT_WP, 0x83);
     assert_eq!(status(&host), 4);
     for (part, is_open) in [(1, true), (2, false)] {
@@ -327,7 +327,7 @@ fn tasks_run_side_by_side_and_end_by_their_bits() {
 }
 
 /// The direct command is the only thing left to do when the last task before it is on the medium:
-/// nothing else comes to begin it.
+/// no other event starts it.
 #[test]
 fn a_direct_command_begins_when_the_last_task_before_it_is_on_the_medium() {
     let host = Host::queueing(small());
@@ -398,7 +398,7 @@ fn what_was_not_flushed_may_go_with_the_power_and_what_was_stays() {
 }
 
 impl Host {
-    /// Power off, on, and the card up again; gives its CSD.
+    /// Cycles the power and brings the card up again; returns its CSD.
     fn power_cycle(&self) -> Csd {
         let on = Control::from_bits(self.read(reg::CONTROL));
         self.write(reg::CONTROL, on.with_power(false).into_bits());
@@ -426,7 +426,7 @@ impl Host {
         ExtCsd(self.fetch(CommandIndex::SendExtCsd, 0, 512).try_into().unwrap())
     }
 
-    /// A value of several bytes, lowest first.
+    /// A multi-byte value, lowest byte first.
     fn settings(&self, index: u8, bytes: &[u8]) {
         for (n, &byte) in bytes.iter().enumerate() {
             assert!(!self.switch(index + n as u8, byte).switch_error(), "{index} + {n}");
@@ -434,8 +434,8 @@ impl Host {
     }
 }
 
-/// 7.3.12 and 6.4.2: up to 2 GiB C_SIZE tells the size and bytes are addressed, beyond that EXT_CSD
-/// does and sectors are.
+/// 7.3.12 and 6.4.2: up to 2 GiB the size is in C_SIZE and addresses count bytes; beyond that it is
+/// in EXT_CSD and addresses count sectors.
 #[test]
 fn the_csd_tells_the_size_of_small_cards_alone() {
     for (mib, csd_mib, shift) in [
@@ -469,8 +469,8 @@ fn a_byte_address_that_is_no_sectors_is_refused() {
     assert!(CardStatus::from_bits(host.send(read, 513).unwrap()).address_misalign());
 }
 
-/// DATA_SECTOR_SIZE 1: addresses and counts of 512 bytes that are whole native sectors, or an error
-/// that says which is not.
+/// DATA_SECTOR_SIZE 1: addresses and counts of 512 bytes must be whole native sectors, otherwise an
+/// error names the one that is not.
 #[test]
 fn native_sectors_are_taken_whole_or_not_at_all() {
     let native = || Config { native_sectors: true, volatile_cache: true, ..small() };
@@ -513,7 +513,7 @@ fn native_sectors_are_taken_whole_or_not_at_all() {
     assert_eq!(trim(9, 16), none.with_address_misalign(true));
     assert_eq!(trim(8, 14), none.with_block_len_error(true));
     assert_eq!(trim(8, 15), none);
-    // What was written since is lost or kept by whole native sectors.
+    // Everything written since is lost or kept in whole native sectors.
     let loss = host.machine.with_model(|model| model.cut_power().unwrap());
     assert_eq!((loss.vanished + loss.survived, loss.torn), (1, 0));
     let host = Host::queueing(native());
@@ -536,7 +536,7 @@ fn partitions_are_made_by_the_power_cycle_after_their_settings_are_completed() {
     let host = Host::up(config);
     host.memory.write(DATA, &pattern(4096, 9));
     host.transfer(false, 0, 8, DATA).unwrap();
-    // The first of 8 MiB, the third of 16 MiB and enhanced, 24 MiB of the user area enhanced.
+    // The first is 8 MiB, the third 16 MiB and enhanced; 24 MiB of the user area are enhanced.
     host.settings(ext_csd::GP_SIZE, &[1]);
     host.settings(ext_csd::GP_SIZE + 6, &[2]);
     host.settings(ext_csd::ENHANCED_SIZE, &[3]);
@@ -589,8 +589,8 @@ fn settings_that_do_not_fit_cannot_be_completed() {
     }
 }
 
-/// A count of zero stops the controller before a block has come: found by fuzzing, as a transfer of
-/// nothing whose end never was.
+/// A count of zero stops the controller before the first block: found by fuzzing, as an empty
+/// transfer that never ended.
 #[test]
 fn a_transfer_of_no_blocks_ends_in_a_data_timeout() {
     let host = Host::up(small());
@@ -606,8 +606,8 @@ fn a_transfer_of_no_blocks_ends_in_a_data_timeout() {
     assert!(ended.unwrap_err().data_timeout());
 }
 
-/// Noise in registers and in the lists they point to: the model answers, in bounded time, and a
-/// reset brings it back.
+/// Noise in registers and in the lists they point to: the model answers in bounded time, and a
+/// reset recovers it.
 #[test]
 fn noise_breaks_nothing() {
     for seed in 1..=20 {
@@ -621,7 +621,7 @@ fn noise_breaks_nothing() {
                 6 => random.below(WINDOW.into()) as u32 & !3,
                 _ => {
                     let at = random.below(2048) as usize & !7;
-                    // Nearly a descriptor.
+                    // Nearly a valid descriptor.
                     host.memory.store64(at, value & 0xFF_FFFF_00FF_FFFF | 1);
                     continue;
                 }

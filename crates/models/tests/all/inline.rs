@@ -1,4 +1,4 @@
-//! The inline machine around a model of registers of all widths that raises vectors.
+//! The inline machine around a model with registers of all widths that raises vectors.
 
 use flysch_api::machine::{
     Clock, DmaRegion, Identity, Instant, Machine, MixedRegisters, Registers, Wake,
@@ -8,7 +8,7 @@ use flysch_models::machine::{Inline, MESSAGES, Messages, MixedModel, Mode, Model
 /// Writing a number here raises that vector a microsecond later.
 const RAISE: u32 = 0x10;
 
-/// Registers that keep what they were told, and the accesses they saw.
+/// Registers that keep what was written, and the accesses they saw.
 struct Widths {
     bytes: [u8; 64],
     accesses: Vec<(u32, u8)>,
@@ -121,7 +121,7 @@ fn a_wait_for_a_vector_ends_with_that_vector_alone() {
     machine.write32(RAISE, 1);
     assert_eq!(machine.wait(None), Wake::Interrupt, "a handle for all");
     assert_eq!(of(1).wait(soon()), Wake::Deadline);
-    // The line is vector 0, and stays until it is served.
+    // The line is vector 0, and stays active until it is served.
     machine.with_model(|model| model.line = true);
     assert_eq!([of(0).wait(None), of(0).wait(None)], [Wake::Interrupt; 2]);
     assert_eq!(of(2).wait(soon()), Wake::Deadline);

@@ -1,4 +1,4 @@
-//! The models as their drivers see them, one file a subject, in one program.
+//! The models as seen by their drivers, one file per subject, in one program.
 
 mod ahci;
 mod controller;

@@ -1,4 +1,4 @@
-//! The NVMe model as a host sees it: registers, memory, statuses of the specification.
+//! The NVMe model as seen by a host: registers, memory, statuses of the specification.
 
 use crate::nvme_host::{BASE, DATA, ENTRIES, Host, data_at};
 use flysch_api::machine::Clock;
@@ -27,7 +27,7 @@ fn code(status: Status) -> u16 {
     status.into_bits()
 }
 
-/// A pattern that is nowhere the same.
+/// A pattern without repetition.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     (0..len.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).take(len).collect()
@@ -36,7 +36,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 #[test]
 fn data_of_every_description_comes_back() {
     let mut host = Host::up(small());
-    // 600 pages from an odd place: two pages of a list, whose first ends with a pointer.
+    // 600 pages from an unaligned offset: two list pages, the first of which ends with a pointer.
     let (blocks, offset) = (512_u16, 1028);
     let len = usize::from(blocks) * PAGE;
     let content = pattern(len, 1);
@@ -54,11 +54,11 @@ fn data_of_every_description_comes_back() {
         at += 8;
     }
     let prps = [BASE + from as u64, BASE + (list + PAGE - 16) as u64];
-    // 511 entries would fit on the second page of the list, 512 do not.
+    // 511 entries would fit on the second list page, 512 do not.
     let written = Host::transfer(NvmOpcode::Write, 7, blocks, prps);
     assert_eq!(host.command(1, written).status, 0);
     host.memory.fill(from, len, 0);
-    // Read back by a scatter gather list of two segments, the middle thrown away.
+    // Read back with a scatter gather list of two segments; the middle is discarded.
     let segments = list + 8 * PAGE;
     let put = |at: usize, address: usize, length: usize, kind: u8| {
         let (address, length) = (BASE + address as u64, length as u32);
@@ -104,7 +104,7 @@ fn lists_that_make_no_sense_end_with_their_status() {
     }
     let sgl =
         |address: u64, length: u32, kind: u8| [address, u64::from(length) | u64::from(kind) << 56];
-    // A segment that leads to itself, with data of no length before it.
+    // A segment that leads to itself, preceded by data of length zero.
     let list = page + (64 << 10);
     let [low, high] = sgl(list, 32, kind::SEGMENT);
     host.memory.store64(DATA + (64 << 10) + 16, low);
@@ -181,7 +181,7 @@ fn a_full_completion_queue_waits_for_the_host() {
         }
         host.ring(1);
         host.rest(50_000_000);
-        // Only as many as there is room for; the host has told nothing yet.
+        // Only as many as there is room for; the host has acknowledged nothing yet.
         while host.peek(1).is_some() {
             ended += 1;
         }
@@ -191,7 +191,7 @@ fn a_full_completion_queue_waits_for_the_host() {
     while host.reap(1).is_some() {
         ended += 1;
     }
-    // Each batch was as long as the queue, and took the place of what was not fetched.
+    // Each batch was as long as the queue, and replaced the entries not yet fetched.
     assert!(ended > ENTRIES - 1 && ended <= 4 * (ENTRIES - 1), "{ended}");
     assert_eq!(host.command(1, read).status, 0);
 }
@@ -215,7 +215,7 @@ fn doorbells_that_are_none_are_told_by_an_event() {
         let cqe = host.take(0).expect("told at once");
         let told = AsyncEventResult::from_bits(cqe.result);
         assert_eq!((cqe.cid, told.kind(), told.info()), (cid, event::ERROR, info), "{register:x}");
-        // The next of its type only after the log page was read.
+        // The next event of its type only comes after the log page was read.
         host.log(LogId::Errors, 64);
     }
     for n in 0..5 {
@@ -292,7 +292,7 @@ fn a_controller_that_cannot_reach_its_queues_fails_until_it_is_reset() {
     assert!(host.csts().cfs());
     host.enable();
     host.create_pair();
-    // Memory pages, command sets, arbitration and queues that are not there.
+    // Memory pages, command sets, arbitration and queues that are not supported.
     let cc = Cc::new().with_en(true);
     for bad in [cc.with_mps(5), cc.with_css(1), cc.with_ams(1)] {
         host.write(reg::CC, 0);
@@ -332,7 +332,7 @@ fn features_are_kept_saved_and_forgotten_as_they_should_be() {
     assert_eq!(get(&mut host, FeatureId::WriteCache, 0), 1, "a reset takes it back");
     assert_eq!(get(&mut host, FeatureId::ErrorRecovery, 0), 9, "saved");
     assert_eq!(get(&mut host, FeatureId::ErrorRecovery, 1), 0, "the default");
-    // A namespace that is protected.
+    // A protected namespace.
     let cdw10 = [u32::from(FeatureId::WriteProtect.into_bits()), 1, 0, 0, 0, 0];
     assert_eq!(host.admin_code(AdminOpcode::SetFeatures, 1, cdw10), 0);
     let write = Host::transfer(NvmOpcode::Write, 0, 1, data_at(DATA));
@@ -376,7 +376,7 @@ fn namespaces_are_created_attached_formatted_and_deleted() {
     assert_eq!(ids(&changed).collect::<Vec<_>>(), [2]);
     let write = Sqe { nsid: 2, ..Host::transfer(NvmOpcode::Write, blocks - 8, 8, data_at(DATA)) };
     assert_eq!(host.command(1, write).status, 0);
-    // Another format: other blocks, no data.
+    // Another format: different blocks, no data.
     assert_eq!(
         host.admin_code(AdminOpcode::FormatNvm, 2, [2, 0, 0, 0, 0, 0]),
         code(Status::Format)
@@ -442,7 +442,7 @@ fn firmware_is_checked_kept_and_run() {
     host.enable();
     host.create_pair();
     assert_eq!(&revision(&mut host), b"2.7     ");
-    // Back to the first at once: processing pauses, and goes on.
+    // Back to the first one immediately: processing pauses, and continues.
     assert_eq!(commit(&mut host, 1, 3), 0);
     assert!(host.csts().pp());
     assert_eq!(&revision(&mut host), b"1.0     ");
@@ -460,7 +460,7 @@ fn shadow_doorbells_take_the_place_of_registers() {
     assert_eq!(host.command(0, Sqe { opcode, data, ..Sqe::default() }).status, 0);
     let read = Host::transfer(NvmOpcode::Read, 0, 1, data_at(DATA));
     for n in 0..200 {
-        // The host writes the value, and the register only when the index says so.
+        // The host writes the value, and the register only if the event index demands it.
         let old = host.tail(1);
         host.put(1, read);
         let new = host.tail(1);
@@ -474,8 +474,8 @@ fn shadow_doorbells_take_the_place_of_registers() {
     }
 }
 
-/// A register that is written arrives later than what was read from memory meanwhile when host and
-/// device are not one thread.
+/// A register write arrives later than values read from memory meanwhile, if host and device do not
+/// run in one thread.
 #[test]
 fn doorbells_that_shadows_have_overtaken_bring_nothing_back() {
     let mut host = Host::up(small());
@@ -519,7 +519,7 @@ fn the_device_sleeps_when_it_may_and_takes_its_time_to_wake() {
     let awake = timed(&mut host);
     host.rest(5_000_000_000);
     assert!(timed(&mut host) < awake + 100_000, "it may not sleep");
-    // After 100 ms to state 3, after another 2 s to state 4.
+    // To state 3 after 100 ms, to state 4 after another 2 s.
     let mut table = [0_u8; 256];
     table[..8].copy_from_slice(&(3_u64 << 3 | 100 << 8).to_le_bytes());
     table[24..32].copy_from_slice(&(4_u64 << 3 | 2000 << 8).to_le_bytes());
@@ -532,7 +532,7 @@ fn the_device_sleeps_when_it_may_and_takes_its_time_to_wake() {
         let took = timed(&mut host);
         assert!((exit..exit + awake + 100_000).contains(&took), "{rest} ms: {took}");
     }
-    // 400 ms of the second pause and 2 s of the third in state 3, what is left of the third in 4.
+    // 400 ms of the second pause and 2 s of the third in state 3, the rest of the third in state 4.
     let now = host.machine.now();
     let energy = host.machine.with_model(|model| model.energy(now));
     let millis = |name| {
@@ -604,7 +604,7 @@ fn noise_in_registers_and_entries_ends_in_an_answer() {
         let mut host = Host::up(Config { seed, ..small() });
         for _ in 0..300 {
             let mut command = Sqe::from_words(core::array::from_fn(|_| random.bits()));
-            // Nearly right more often than not.
+            // Nearly valid more often than not.
             if random.below(4) > 0 {
                 command.opcode &= 0x1F;
                 command.nsid &= 3;
@@ -616,7 +616,7 @@ fn noise_in_registers_and_entries_ends_in_an_answer() {
                 command.cdw10[2] &= 0xFF;
             }
             let queue = random.below(2) as usize;
-            // The queues shall stay.
+            // The queues must stay.
             if queue == 0 && command.opcode < 6 && command.opcode != 2 {
                 continue;
             }

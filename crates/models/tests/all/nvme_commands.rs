@@ -37,13 +37,13 @@ fn a_queue_and_data_lie_in_the_memory_of_the_controller() {
         host.write(CMBMSC + 4, (control >> 32) as u32);
         host.write(CMBMSC, control as u32);
     };
-    // The host's own memory is no place for it.
+    // The host's own memory is not a permitted place for it.
     at(&host, BASE);
     assert_eq!(host.read(CMBSTS), CMB_ADDRESS_INVALID);
     let place = 0x40_0000_0000;
     at(&host, place);
     assert_eq!(host.read(CMBSTS), 0);
-    // A second pair, whose entries the host writes as if they were registers.
+    // A second pair, whose entries the host writes like registers.
     let completion = 8 << 20;
     let size = queue_and_size(2, ENTRIES);
     let cq = CreateCqFlags::new().with_pc(true).into_bits();
@@ -57,7 +57,7 @@ fn a_queue_and_data_lie_in_the_memory_of_the_controller() {
             0
         );
     }
-    // What is written comes from the buffer, too: its third page.
+    // The written data comes from the buffer, too: its third page.
     let content = filled(7);
     let page = CMB_OFFSET + 2 * PAGE as u32;
     for (at, bytes) in (0..).step_by(4).zip(content.chunks_exact(4)) {
@@ -80,7 +80,7 @@ fn a_queue_and_data_lie_in_the_memory_of_the_controller() {
         host.write(cq_head(2, 0), n + 1);
     }
     assert!(host.bytes(DATA, PAGE) == content);
-    // A controller without one has no such registers.
+    // A controller without such memory has no such registers.
     let bare = Host::up(small());
     bare.write(CMBMSC, u32::MAX);
     assert_eq!([CMBLOC, CMBSZ, CMBMSC, CMBMSC + 4].map(|at| bare.read(at)), [0; 4]);
@@ -123,11 +123,11 @@ fn blocks_are_copied_within_a_namespace() {
     assert_eq!(copy(&mut host, 100, &[(0, 3)], plain), Status::UnrecoveredRead);
 }
 
-/// A controller, as one host after the other has it.
+/// A controller used by one host after the other.
 struct Shared(Host);
 
 impl Shared {
-    /// Another host takes the controller over: it resets it and says who it is.
+    /// Another host takes over the controller: it resets it and identifies itself.
     fn becomes(&mut self, id: u64) {
         self.0.enable();
         self.0.create_pair();
@@ -153,7 +153,7 @@ impl Shared {
         self.run(NvmOpcode::ReservationAcquire, cdw10, keys)
     }
 
-    /// Whether reads and writes are let through.
+    /// Whether reads and writes are permitted.
     fn may(&mut self) -> (bool, bool) {
         let mut one = |opcode| {
             let status = self.0.command(1, Host::transfer(opcode, 0, 1, data_at(DATA))).status;
@@ -166,7 +166,7 @@ impl Shared {
         (one(NvmOpcode::Read), one(NvmOpcode::Write))
     }
 
-    /// The type, and key and hold of each registrant.
+    /// The type, and the key and hold of each registrant.
     fn report(&mut self) -> (u8, Vec<(u64, u64, bool)>) {
         let status = self.run(NvmOpcode::ReservationReport, 1023, [0; 2]);
         assert_eq!(status, Status::Success);
@@ -214,7 +214,7 @@ fn hosts_that_share_a_namespace_reserve_it() {
     assert_eq!(shared.report().0, 4, "who does not hold it releases nothing");
     assert_eq!(shared.run(RELEASE, release::CLEAR, [1, 0]), Status::Success);
     assert_eq!(shared.report(), (0, vec![]));
-    // All registrants hold it, and the last one takes it along.
+    // All registrants hold it, and it ends with the last one.
     let all = ReservationType::WriteExclusiveAll;
     assert_eq!(shared.run(REGISTER, register::REGISTER, [0, 1]), Status::Success);
     assert_eq!(shared.acquires(all, acquire::ACQUIRE, [1, 0]), Status::Success);
@@ -228,7 +228,7 @@ fn hosts_that_share_a_namespace_reserve_it() {
     assert_eq!(shared.run(REGISTER, register::UNREGISTER | 3 << 30, [3, 0]), Status::Success);
     assert_eq!(shared.report(), (5, vec![(0xA, 1, true)]));
     assert_eq!(shared.may(), (true, false));
-    // It was said to persist.
+    // It was declared persistent.
     let cut = |shared: &Shared| {
         shared.0.machine.with_model(|model| {
             model.cut_power().unwrap();
@@ -242,7 +242,7 @@ fn hosts_that_share_a_namespace_reserve_it() {
     cut(&shared);
     shared.becomes(0xA);
     assert_eq!(shared.report(), (0, vec![]));
-    // A host without a name is another one after a reset.
+    // A host without an identifier is a different one after a reset.
     shared.0.enable();
     shared.0.create_pair();
     assert_eq!(shared.run(REGISTER, register::REGISTER, [0, 1]), Status::Success);
@@ -270,7 +270,7 @@ fn manage(host: &mut Host, action: ZoneAction, lba: u64, more: u32) -> Status {
     Status::of_field(host.command(1, Sqe { opcode, nsid: 1, cdw10, ..Sqe::default() }).status)
 }
 
-/// How many zones there are from `lba` on, and those that fit into `room`: their states and write
+/// The number of zones from `lba` on, and those that fit into `room`: their states and write
 /// pointers.
 fn report(host: &mut Host, lba: u64, room: usize, cdw13: u32) -> (u64, Vec<(ZoneState, u64)>) {
     let bytes = REPORT_HEADER + room * ZoneDescriptor::LENGTH;
@@ -327,7 +327,7 @@ fn zones_are_written_from_begin_to_end() {
     assert_eq!(manage(&mut host, ZoneAction::Close, 128, 0), Status::ZoneTransition);
     assert_eq!(manage(&mut host, ZoneAction::Offline, 0, 0), Status::ZoneTransition);
     assert_eq!(manage(&mut host, ZoneAction::Unknown(0x10), 0, 0), Status::InvalidField);
-    // What is asked for: full zones; the number of those that fit.
+    // What is requested: full zones; the number of those that fit.
     assert_eq!(report(&mut host, 0, 4, 5 << 8), (1, vec![(Full, u64::MAX)]));
     assert_eq!(report(&mut host, 64, 1, 0).0, 3);
     assert_eq!(report(&mut host, 64, 1, PARTIAL_REPORT), (1, vec![empty(1)]));
@@ -336,7 +336,7 @@ fn zones_are_written_from_begin_to_end() {
     assert_eq!(states(&mut host), [Empty; 4]);
     assert_eq!(status(&mut host, Read, 3, 1), Status::Success);
     assert_eq!(host.bytes(DATA, PAGE), vec![0; PAGE]);
-    // What was open is closed after a reset of the controller.
+    // Open zones are closed after a reset of the controller.
     assert_eq!(status(&mut host, WriteZeroes, 0, 64), Status::Success);
     assert_eq!(status(&mut host, Write, 64, 2), Status::Success);
     host.enable();

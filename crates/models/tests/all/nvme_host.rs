@@ -1,4 +1,4 @@
-//! A minimal NVMe host: registers, two queue pairs, nothing of our driver.
+//! A minimal NVMe host: registers, two queue pairs, no code of our driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Instant, Registers};
 use flysch_models::machine::{Inline, Mode};
@@ -9,10 +9,10 @@ use flysch_wire::nvme::{AdminOpcode, Cns, Cqe, FeatureId, LogId, NvmOpcode, Sqe,
 
 /// Device address of the memory.
 pub(crate) const BASE: u64 = 0x1_0000_0000;
-/// Where data lies in it.
+/// Offset of data in it.
 pub(crate) const DATA: usize = 1 << 20;
 const MEMORY: usize = 16 << 20;
-/// Entries of each queue.
+/// Number of entries of each queue.
 pub(crate) const ENTRIES: u16 = 64;
 const PAGE: usize = 4096;
 
@@ -49,7 +49,7 @@ impl Host {
         Self { machine, memory, pairs: [pair(0), pair(1)], cid: 0 }
     }
 
-    /// One with an I/O queue pair.
+    /// A controller with an I/O queue pair.
     pub(crate) fn up(config: Config) -> Self {
         let mut host = Self::new(config);
         host.enable();
@@ -84,13 +84,13 @@ impl Host {
         false
     }
 
-    /// Lets time pass, whatever is raised meanwhile.
+    /// Lets time pass, whatever interrupts come meanwhile.
     pub(crate) fn rest(&self, nanos: u64) {
         self.rest_until(self.machine.now().after_nanos(nanos));
     }
 
     fn rest_until(&self, until: Instant) {
-        // A line that is up would end every wait at once.
+        // An active line would end every wait immediately.
         self.write(reg::INTMS, 1);
         while self.machine.now() < until {
             self.machine.wait(Some(until));
@@ -98,7 +98,7 @@ impl Host {
         self.write(reg::INTMC, 1);
     }
 
-    /// Disables, if need be, and enables.
+    /// Disables the controller if necessary, then enables it.
     pub(crate) fn enable(&mut self) {
         self.write(reg::CC, 0);
         assert!(self.await_ready(false));
@@ -134,7 +134,7 @@ impl Host {
         }
     }
 
-    /// Puts a command into a queue without telling; its id.
+    /// Puts a command into a queue without ringing; returns its id.
     pub(crate) fn put(&mut self, queue: usize, command: Sqe) -> u16 {
         self.cid = self.cid.wrapping_add(1);
         let pair = &mut self.pairs[queue];
@@ -159,7 +159,7 @@ impl Host {
         self.pairs[queue].head
     }
 
-    /// Takes a completion that is there, and does not tell the controller.
+    /// Takes an available completion without telling the controller.
     pub(crate) fn peek(&mut self, queue: usize) -> Option<Cqe> {
         let pair = &mut self.pairs[queue];
         let at = pair.completion + usize::from(pair.head) * 16;
@@ -177,7 +177,7 @@ impl Host {
         self.write(reg::cq_head(queue as u16, 0), self.pairs[queue].head.into());
     }
 
-    /// A completion that is there.
+    /// Takes an available completion.
     pub(crate) fn take(&mut self, queue: usize) -> Option<Cqe> {
         let cqe = self.peek(queue)?;
         self.acknowledge(queue);
@@ -199,7 +199,7 @@ impl Host {
         }
     }
 
-    /// A command to its end.
+    /// Carries a command out to its end.
     pub(crate) fn command(&mut self, queue: usize, command: Sqe) -> Cqe {
         let cid = self.put(queue, command);
         self.ring(queue);
@@ -212,13 +212,13 @@ impl Host {
         self.command(0, Sqe { opcode: opcode.into_bits(), ..command })
     }
 
-    /// SCT and SC of an admin command with these dwords, whose data lies at [`DATA`].
+    /// SCT and SC of an admin command with these dwords, whose data is at [`DATA`].
     pub(crate) fn admin_code(&mut self, opcode: AdminOpcode, nsid: u32, cdw10: [u32; 6]) -> u16 {
         self.admin(opcode, Sqe { nsid, cdw10, data: data_at(DATA), ..Sqe::default() }).status
             & 0x7FF
     }
 
-    /// What identify brings.
+    /// The data of an identify command.
     pub(crate) fn identify(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, u16> {
         let cdw10 = [u32::from(cns.into_bits()), 0, 0, 0, 0, 0];
         match self.admin_code(AdminOpcode::Identify, nsid, cdw10) {
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// So many bytes of a log page.
+    /// This many bytes of a log page.
     pub(crate) fn log(&mut self, id: LogId, bytes: u32) -> Vec<u8> {
         let [low, high] = log::request(id.into_bits(), bytes, false);
         let code = self.admin_code(AdminOpcode::GetLogPage, u32::MAX, [low, high, 0, 0, 0, 0]);
@@ -240,7 +240,7 @@ impl Host {
         self.admin_code(AdminOpcode::SetFeatures, 0, cdw10)
     }
 
-    /// A transfer of `blocks` blocks; its data lies in pages from `at` on.
+    /// A transfer of `blocks` blocks; its data is in pages from `at` on.
     pub(crate) fn transfer(opcode: NvmOpcode, lba: u64, blocks: u16, data: [u64; 2]) -> Sqe {
         let flags = TransferFlags::new().with_nlb(blocks - 1);
         let cdw10 = [lba as u32, (lba >> 32) as u32, flags.into_bits(), 0, 0, 0];
@@ -254,7 +254,7 @@ impl Host {
     }
 }
 
-/// PRPs of at most two pages at an offset of the memory that begins a page.
+/// PRPs of at most two pages, at a page-aligned offset of the memory.
 pub(crate) fn data_at(at: usize) -> [u64; 2] {
     [BASE + at as u64, BASE + (at + PAGE) as u64]
 }

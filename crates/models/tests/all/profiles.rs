@@ -1,5 +1,6 @@
-//! The device behind both queue designs, through registers and DMA memory only, virtual clock. The
-//! profiles against the published figures: `cargo test -p flysch-study --test profiles`.
+//! The device with both queue designs, through registers and DMA memory only, with the virtual
+//! clock. For the profiles against the published figures:
+//! `cargo test -p flysch-study --test profiles`.
 
 use crate::host::Host;
 use flysch_api::machine::{Clock, Wake};
@@ -19,7 +20,7 @@ struct Job {
     total: u64,
 }
 
-/// Bytes per second.
+/// Runs a job; returns bytes per second.
 fn run(host: &mut Host, job: Job) -> f64 {
     let mut random = Random::new(7);
     let mut next = 0_u64;
@@ -58,7 +59,7 @@ fn run(host: &mut Host, job: Job) -> f64 {
     }
     let bytes = (done - warm) as f64 * f64::from(job.bytes);
     let seconds = (host.now().nanos() - start) as f64 / 1e9;
-    // Let what is in flight end, so that the next job starts from rest.
+    // Lets requests in flight end, so that the next job starts from rest.
     while host.machine.wait(None) != Wake::Idle {
         host.reap();
     }

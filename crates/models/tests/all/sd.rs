@@ -1,5 +1,5 @@
-//! The eMMC model's SD card as a host sees it: identification, registers, functions that are
-//! switched, 1.8 V signalling.
+//! The eMMC model's SD card as seen by a host: identification, registers, switchable functions, 1.8
+//! V signalling.
 
 use flysch_api::machine::{Clock as _, DmaRegion, Identity, Registers};
 use flysch_models::emmc::profile::SD_UHS;
@@ -16,7 +16,7 @@ use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, adma};
 const BASE: u64 = 0x10_0000;
 const DATA: usize = 4096;
 const GIB: u64 = 1 << 30;
-/// Dividers of 400 kHz and of 25 MHz.
+/// Dividers for 400 kHz and for 25 MHz.
 const SLOW: u16 = 250;
 const DEFAULT: u16 = 4;
 
@@ -39,7 +39,7 @@ impl Host {
         host
     }
 
-    /// A card in the transfer state, one data line, 25 MHz; with 1.8 V if it is `low`.
+    /// A card in the transfer state, with one data line, 25 MHz; at 1.8 V if it is `low`.
     fn up(size: u64, low: bool) -> Self {
         let mut host = Self::new(size);
         let ocr = host.ask(low);
@@ -55,7 +55,7 @@ impl Host {
         host
     }
 
-    /// CMD0, CMD8 and ACMD41 until the card is up; its answer.
+    /// CMD0, CMD8 and ACMD41 until the card is up; returns its answer.
     fn ask(&self, low: bool) -> u32 {
         self.command(0, 0, response::NONE).unwrap();
         assert_eq!(self.command(8, sd::IF_COND, response::SHORT), Ok(sd::IF_COND));
@@ -75,7 +75,7 @@ impl Host {
         self.write(reg::CONTROL, control.with_power(on).into_bits());
     }
 
-    /// The lines at 1.8 V, the clock still for so long meanwhile.
+    /// Switches the lines to 1.8 V, with the clock stopped for `nanos` meanwhile.
     fn lower(&self, nanos: u64) {
         self.write(reg::CLOCK, Clock::new().with_internal(true).into_bits());
         self.write(reg::CONTROL2, Control2::new().with_signal_1_8(true).into_bits());
@@ -195,13 +195,13 @@ impl Host {
         self.fetch(index, 0, bytes)
     }
 
-    /// CMD6 of group 1: what there is, and what is or would be in force.
+    /// CMD6 of group 1: the functions available, and the one that is or would be in force.
     fn switch(&self, set: bool, function: u8) -> (u16, u8) {
         let status = self.fetch(6, sd::access_mode(set, function), 64).try_into().unwrap();
         (sd::access_modes(&status), sd::access_mode_of(&status))
     }
 
-    /// The controller's side of a mode of UHS-I.
+    /// Sets the controller to a UHS-I mode.
     fn follow(&self, mode: u8, division: u16) {
         self.write(reg::CLOCK, Clock::new().with_internal(true).into_bits());
         let control2 = Control2::new().with_signal_1_8(true).with_uhs(mode);
@@ -217,7 +217,7 @@ impl Host {
 
 #[test]
 fn a_card_tells_what_it_is() {
-    // Small, of high capacity, of extended capacity.
+    // Standard, high and extended capacity.
     for (size, structure) in [(GIB, 0), (2 * GIB, 0), (4 * GIB, 1), (64 * GIB, 1)] {
         let host = Host::new(size);
         let ocr = host.ask(true);
@@ -276,7 +276,7 @@ fn the_card_follows_to_a_lower_voltage_when_the_clock_stood_still_long_enough() 
         host.lower(nanos);
         assert_eq!(host.lines(), if follows { 0xF } else { 0 });
         assert_eq!(host.command(2, 0, response::LONG).is_ok(), follows);
-        // CMD0 does not bring 3.3 V back, power does.
+        // CMD0 does not return to 3.3 V, a power cycle does.
         host.write(reg::CONTROL2, 0);
         let _ = host.command(0, 0, response::NONE);
         assert!(host.command(8, sd::IF_COND, response::SHORT).is_err());

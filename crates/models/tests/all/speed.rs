@@ -1,4 +1,4 @@
-//! How much processor time the model takes for one simulated command.
+//! The processor time that the model takes for one simulated command.
 
 use crate::host::Host;
 use flysch_api::machine::{Clock, Registers};
@@ -7,13 +7,14 @@ use flysch_models::ufs::Config;
 use flysch_wire::ufs::registers as reg;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of this thread, nanoseconds: what other programs do does not count.
+/// Processor time of this thread, nanoseconds: other programs do not count.
 fn spent() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Random 4 KiB reads at depth 32 with a host that does as little as possible: nanoseconds of each.
+/// Random 4 KiB reads at depth 32 with a host that does as little as possible; nanoseconds per
+/// read.
 fn random_reads(host: &mut Host, count: u32) -> f64 {
     let mut random = Random::new(3);
     for slot in 0..32 {
@@ -52,7 +53,7 @@ fn a_simulated_read_costs_little() {
     let count = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
     let ns = random_reads(&mut host, count);
     println!("{ns:.0} ns of processor time per 4 KiB read, sparse medium");
-    // Loose: processors differ. The figure of record is in docs/ufs-model.md.
+    // Loose, since processors differ. The figure of record is in docs/ufs-model.md.
     assert!(ns < 20_000.0);
 }
 

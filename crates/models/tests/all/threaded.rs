@@ -16,7 +16,7 @@ fn machine(pace: u32) -> Threaded {
     Threaded::start(model, memory, Identity::default(), pace).unwrap()
 }
 
-/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+/// Limit of all waits: no verdict depends on it, it ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn until(mut done: impl FnMut() -> bool) {
@@ -175,7 +175,7 @@ fn an_idle_model_uses_no_processor_and_ends_with_its_last_handle() {
 fn scaled_time_passes_faster() {
     const PACE: u64 = 50;
     let machine = machine(PACE as u32 * 1000);
-    // Each reading of the model's clock lies between two of the system's, however long they take.
+    // Each reading of the model's clock is between two of the system's, however long they take.
     let read = || (Instant::now(), machine.now(), Instant::now());
     let first = read();
     std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! The device management command that the first lane carries for the host: a slot is kept free for
-//! it, taken, issued and given back.
+//! The device management command that the first lane carries for the host: reserving a slot for it,
+//! issuing it and giving the slot back.
 
 use super::Lane;
 use crate::slots::{Management, Phase};
@@ -7,7 +7,7 @@ use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ufs::utrd::Utrd;
 
 impl<M: Machine> Lane<M> {
-    /// Reserves a slot for a device management command and gives its task tag; `None` until one
+    /// Reserves a slot for a device management command and returns its task tag; `None` until one
     /// is free.
     pub(crate) fn take_management_slot(&mut self) -> Option<u8> {
         self.harvest();
@@ -50,7 +50,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Gives up waiting for a management slot.
+    /// Stops waiting for a management slot.
     pub(crate) fn forgo_management_slot(&mut self) {
         self.wants_slot = false;
         self.set_reserve();

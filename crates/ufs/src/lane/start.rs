@@ -1,4 +1,4 @@
-//! How a command gets into a slot: the hot path down, and what may stand against it.
+//! How a command gets into a slot: the hot path down, and what may prevent it.
 
 use super::Lane;
 use crate::descriptors::Regions;
@@ -12,9 +12,9 @@ use flysch_orders::Order;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 impl<M: Machine> Lane<M> {
-    /// Takes a command. One that nothing stands against is written here, every other
-    /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
-    /// obeyed, by its [reserve](Self::reserve); a newer order is seen by [`ring`](Self::ring).
+    /// Accepts a command. One that nothing prevents is written here, every other [out of
+    /// line](Self::start_other). Orders of the host that the lane has obeyed prevent it through the
+    /// [reserve](Self::reserve); [`ring`](Self::ring) sees newer orders.
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
         if self.free.len() > self.reserve
@@ -35,14 +35,14 @@ impl<M: Machine> Lane<M> {
                 Err(why) => Err(Declined { why, token: command.token }),
             };
         }
-        // Made anew, so that only a command that comes this way has to be in memory.
+        // Built anew, so that only a command that takes this path has to be in memory.
         let Command { unit, payload, direction, data, crypto, ordering, deadline, token } = command;
         let command = Command { unit, payload, direction, data, crypto, ordering, deadline, token };
         self.start_other(command, now)
     }
 
-    /// Cold, although a command with a key comes this way: it tells the compiler to lay out
-    /// [`start`](Self::start) for the other.
+    /// Cold, although commands with a key take this path: that makes the compiler lay out
+    /// [`start`](Self::start) for the others.
     #[cold]
     #[inline(never)]
     fn start_other(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
@@ -58,8 +58,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Writes any data as physical regions of a slot's command; gives the slot back if that cannot
-    /// be.
+    /// Writes any data as physical regions of a slot's command; gives the slot back if that is not
+    /// possible.
     #[inline(never)]
     fn write_regions(
         &mut self,
@@ -83,7 +83,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The ranges of data that was found good go to the device.
+    /// Makes the ranges of valid data visible to the device.
     #[inline]
     fn sync_outgoing(&self, data: &Data) {
         if !M::COHERENT {
@@ -137,9 +137,9 @@ impl<M: Machine> Lane<M> {
         self.in_flight += 1;
     }
 
-    /// Whether a command for `unit` may start although [`reserve`](Self::reserve) says no; counts
-    /// it into its unit where those are counted. A parked lane comes out of the park, a link that
-    /// hibernates is asked to wake.
+    /// Whether a command for `unit` may start in spite of [`reserve`](Self::reserve); counts it for
+    /// its unit where commands are counted. A parked lane leaves the parked state, and a
+    /// hibernating link is asked to wake.
     #[cold]
     pub(crate) fn admit(&mut self, unit: u64, now: Instant) -> Result<(), NotStarted> {
         if self.parked {

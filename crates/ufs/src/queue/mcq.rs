@@ -1,15 +1,16 @@
 //! A queue pair of UFS 4.0: a submission ring and a completion ring in memory.
 //!
-//! Theory. The controller's ring pointers are byte offsets, ours entry numbers. The submission
-//! tail and the completion head are ours, the others the controller's. A consumed completion entry
-//! is zeroed, so a new one shows in memory as a command descriptor address that is not zero: while
-//! nothing happened, looking costs no register access. (Where memory is not coherent the ring is
-//! the controller's alone: nothing is zeroed, and every look reads the tail register.) Because
-//! nothing promises that an entry of 32 bytes appears at once, the tail register decides how far
-//! entries may be read; it is read once per batch, and the head register is written once per batch.
+//! Theory. The controller's ring pointers are byte offsets, ours are entry numbers. The submission
+//! tail and the completion head belong to us, the others to the controller. A consumed completion
+//! entry is zeroed, so a new one shows in memory as a command descriptor address that is not zero:
+//! while nothing happens, looking costs no register access. (Where memory is not coherent, only the
+//! controller writes the ring: nothing is zeroed, and every look reads the tail register.) Because
+//! nothing guarantees that an entry of 32 bytes appears at once, the tail register determines how
+//! far entries may be read; it is read once per batch, and the head register is written once per
+//! batch.
 //!
-//! Which slot an entry belongs to follows from the address of its command descriptor, which every
-//! version of the interface gives back; the task tag is there from 4.1 on only.
+//! The slot of an entry follows from the address of its command descriptor, which every version of
+//! the interface returns; the task tag is returned only from 4.1 on.
 
 use crate::layout::{ENTRY, slot};
 use crate::platform::QueueRegisters;
@@ -34,19 +35,19 @@ pub(crate) struct Mcq {
     management: u64,
     /// The number of the next entry.
     tail: usize,
-    /// The number of the next completion, and where those of the present batch end that follow it
+    /// The number of the next completion, and the end of those in the current batch that follow it
     /// without a wrap.
     head: usize,
     run_end: usize,
-    /// The end of the present batch.
+    /// The end of the current batch.
     batch_end: usize,
 }
 
 /// The stride of command descriptors is [`ODD`] times a power of two.
 const SHIFT: u32 = slot::LENGTH.trailing_zeros();
 const ODD: u64 = slot::LENGTH as u64 >> SHIFT;
-/// The inverse of [`ODD`] modulo 2^64, by Newton's iteration: each step doubles the bits that are
-/// right, of which the start has three.
+/// The inverse of [`ODD`] modulo 2^64, by Newton's iteration: each step doubles the number of
+/// correct bits, and the start has three.
 const INVERSE: u64 = {
     let (mut x, mut n) = (ODD, 0);
     while n < 5 {
@@ -76,8 +77,8 @@ impl Mcq {
         }
     }
 
-    /// Starts over with empty rings at the offsets the controller stands at; it may keep its
-    /// pointers across a reset.
+    /// Starts over with empty rings at the controller's present offsets; it may keep its pointers
+    /// across a reset.
     pub(crate) fn restart(&mut self, starts: Starts, registers: &impl Registers) {
         let ring = self.completion.region();
         ring.fill(0, ring.len(), 0);
@@ -98,7 +99,7 @@ impl Mcq {
         }
     }
 
-    /// Out of line, so that every other entry pays for a comparison alone.
+    /// Out of line, so that every other entry costs only a comparison.
     #[cold]
     fn wrap_tail(&mut self) {
         self.tail = 0;
@@ -131,7 +132,7 @@ impl Mcq {
         Some(Done { number, ocs: status.ocs().into_bits() })
     }
 
-    /// Goes on behind the wrap, or tells the controller that the batch was taken.
+    /// Continues after the wrap, or tells the controller that the batch has been taken.
     #[inline]
     fn end_run(&mut self, registers: &impl Registers) {
         if self.head == self.completion.len() {
@@ -144,18 +145,19 @@ impl Mcq {
         }
     }
 
-    /// A batch from the head on.
+    /// Begins a batch at the head.
     fn begin_batch(&mut self, end: usize) {
         self.batch_end = end;
         self.run_end = if end < self.head { self.completion.len() } else { end };
     }
 
     /// The number of the slot whose command descriptor is at a device address, counted from that of
-    /// slot 0; where none can be, a number far beyond all slots.
+    /// slot 0; for an address where none can be, a number far beyond all slots.
     ///
-    /// A division that knows whether there is a rest: times the inverse, a multiple of the odd
-    /// factor is the quotient, and every other number more than the largest quotient; the rotation
-    /// does the same for the power of two. Different addresses give different numbers.
+    /// This is a division that detects a remainder: multiplied by the inverse, a multiple of the
+    /// odd factor becomes the quotient, and every other number something larger than the largest
+    /// quotient; the rotation does the same for the power of two. Different addresses give
+    /// different numbers.
     #[inline]
     const fn number(descriptors: u64, ucd: u64) -> u64 {
         ucd.wrapping_sub(descriptors).wrapping_mul(INVERSE).rotate_right(SHIFT)
@@ -177,10 +179,11 @@ impl Mcq {
         self.completion.region().load64(at * ENTRY + UCD_OFFSET) == 0
     }
 
-    /// Believes the tail register alone: also right if the device wrote nothing into the entry.
+    /// Trusts only the tail register: correct even if the device wrote nothing into the entry.
     pub(crate) fn refill_from_tail(&mut self, registers: &impl Registers) -> bool {
         let tail = registers.read32(self.registers.completion + mcq::CQTP);
-        // As a number of entries. What lies within an entry goes to the top, beyond every ring.
+        // As a number of entries. An offset within an entry moves to the top bits, beyond every
+        // ring.
         let tail = tail.rotate_right(ENTRY.trailing_zeros()) as usize;
         if tail >= self.completion.len() {
             return false;
@@ -189,8 +192,8 @@ impl Mcq {
         self.head != tail
     }
 
-    /// Believes memory alone, for a controller that is switched off. Where memory is not coherent
-    /// it tells nothing, and what nobody saw counts as lost in the reset.
+    /// Trusts only memory, for a controller that is switched off. Where memory is not coherent it
+    /// shows nothing, and what nobody saw counts as lost in the reset.
     pub(crate) fn refill_from_memory<R: Registers>(&mut self, _: &R) {
         let mut end = self.head;
         while R::COHERENT && !self.is_empty_at(end) {
@@ -211,7 +214,7 @@ impl Mcq {
         registers.write32(block + mcq::CQIS, CqInterrupts::new().with_teps(true).into_bits());
     }
 
-    /// Lets completions raise the queue's vector, or not.
+    /// Sets whether completions raise the queue's vector.
     pub(crate) fn enable(&self, on: bool, registers: &impl Registers) {
         let block = self.registers.completion_interrupt;
         registers.write32(block + mcq::CQIE, CqInterrupts::new().with_teps(on).into_bits());

@@ -25,7 +25,7 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    /// Puts an entry where the controller will look for it. It sees it after [`ring`](Self::ring).
+    /// Puts an entry where the controller will look for it after [`ring`](Self::ring).
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -39,7 +39,7 @@ impl Queue {
         }
     }
 
-    /// One doorbell for everything posted, which is something.
+    /// Rings one doorbell for everything posted, at least one entry.
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
         match self {
@@ -48,7 +48,7 @@ impl Queue {
         }
     }
 
-    /// The next entry of the present batch.
+    /// The next entry of the current batch.
     #[inline]
     pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
         match self {
@@ -66,8 +66,8 @@ impl Queue {
         }
     }
 
-    /// Clears this queue's own interrupt status, before a look for completions, and with `count`
-    /// written to its aggregation register has it count them anew.
+    /// Clears this queue's own interrupt status before completions are looked for, and writes
+    /// `count` to its aggregation register, which restarts the count.
     #[inline]
     pub(crate) fn acknowledge(&self, registers: &impl Registers, count: Option<u32>) {
         match self {
@@ -76,7 +76,8 @@ impl Queue {
         }
     }
 
-    /// Whether an entry is of the device management command, where that has no slot of its own.
+    /// Whether an entry belongs to the device management command, where that has no slot of its
+    /// own.
     pub(crate) fn is_management(&self, done: Done) -> bool {
         match self {
             Self::Sdq(_) => false,
@@ -84,15 +85,15 @@ impl Queue {
         }
     }
 
-    /// Stops looking at a slot: its end is settled by the host.
+    /// Stops looking at a slot: the host takes care of its end.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Self::Sdq(queue) = self {
             queue.forget(slot);
         }
     }
 
-    /// How a slot that is no longer looked at stands in memory; `None` where only a completion
-    /// entry would tell.
+    /// The state of a slot that is no longer looked at, as it is in memory; `None` if only a
+    /// completion entry would show it.
     pub(crate) fn status(&self, slot: usize, registers: &impl Registers) -> Option<u8> {
         match self {
             Self::Sdq(queue) => Some(queue.status(slot, registers)),

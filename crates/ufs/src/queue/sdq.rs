@@ -4,21 +4,21 @@ use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::registers::{UTRIACR, UTRLDBR};
 use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
 
-/// A lane's range of slots in the transfer request list. The doorbell is write-one-to-set, so
-/// lanes with disjoint ranges write it without knowing of each other.
+/// A lane's range of slots in the transfer request list. The doorbell is write-one-to-set, so lanes
+/// with disjoint ranges write it without coordination.
 ///
-/// Both sides write the entries, side by side: a machine whose memory is not coherent must
-/// synchronise it by 32 bytes or less, or map the driver's memory uncached.
+/// Both sides write adjacent entries: a machine whose memory is not coherent must synchronise it in
+/// units of 32 bytes or less, or map the driver's memory uncached.
 #[derive(Debug)]
 pub(crate) struct Sdq {
     list: DmaArray<ENTRY>,
     /// The lane's first slot in the list.
     first: usize,
-    /// Slots posted and not yet rung, bits of the doorbell register.
+    /// Posted slots whose doorbell has not rung yet, bits of the doorbell register.
     posted: u32,
-    /// Slots the controller has, as far as is known.
+    /// Slots that the controller has, as far as is known.
     issued: u32,
-    /// Slots found ended and not yet taken.
+    /// Slots found to have ended and not yet taken.
     batch: u32,
 }
 
@@ -63,12 +63,12 @@ impl Sdq {
         Some(Done { number: slot as u64, ocs: self.status(slot, registers) })
     }
 
-    /// Overall command status of a slot as it stands in memory.
+    /// Overall command status of a slot as it is in memory.
     #[inline]
     pub(crate) fn status(&self, slot: usize, registers: &impl Registers) -> u8 {
         let at = self.first + slot;
         registers.sync_for_cpu(self.list.region().span(at * ENTRY, ENTRY));
-        // Ordered after the doorbell that was read: what the device wrote before is here.
+        // Ordered after the read of the doorbell, so what the device wrote before is visible.
         let [word] = self.list.get(at).get::<STATUS_OFFSET, 1>();
         UtrdStatus::from_bits(u64::from_le(word) as u32).ocs().into_bits()
     }

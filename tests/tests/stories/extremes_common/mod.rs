@@ -14,24 +14,24 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
-/// LEBs in memory, held to the rules of flash.
+/// LEBs in memory that enforce the rules of flash.
 #[derive(Clone, Debug)]
 pub(crate) struct Lebs {
     geometry: VolumeGeometry,
-    /// Content and where what was written ends.
+    /// Content, and where the written part ends.
     lebs: Vec<Option<(Vec<u8>, usize)>>,
-    /// Writes and changes done.
+    /// Number of writes and changes done.
     pub(crate) writes: u64,
     /// Shared with clones.
     pub(crate) faults: Arc<Mutex<Faults>>,
 }
 
-/// What goes wrong.
+/// The faults to inject.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// After so many writes more programming fails: there is no good block left.
+    /// After this many more writes, programming fails: there is no good block left.
     pub(crate) worn_out_in: Option<u64>,
-    /// LEBs that can not be read.
+    /// Unreadable LEBs.
     pub(crate) unreadable: Vec<u32>,
 }
 
@@ -163,12 +163,12 @@ impl Random {
         self.0.bits()
     }
 
-    /// Less than `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0.modulo(limit)
     }
 
-    /// Bytes that no compressor makes shorter.
+    /// Incompressible bytes.
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {
@@ -197,7 +197,7 @@ pub(crate) fn regular(
     fs.create(directory, name.as_bytes(), &new_file(FileKind::Regular), at(2))
 }
 
-/// A file and what it must hold.
+/// A file and its expected content.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) name: String,
@@ -205,7 +205,7 @@ pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Writes files of `size` incompressible bytes until there is no room; what was accepted.
+/// Writes files of `size` incompressible bytes until there is no room; returns those accepted.
 pub(crate) fn fill(fs: &mut dyn FileSystemMut, random: &mut Random, size: usize) -> Vec<Held> {
     let root = fs.statistics().root;
     let mut held: Vec<Held> = vec![];
@@ -235,7 +235,7 @@ pub(crate) fn fill(fs: &mut dyn FileSystemMut, random: &mut Random, size: usize)
     }
 }
 
-/// Removes files; on a full file system, too, this must go.
+/// Removes files, which must work on a full file system, too.
 pub(crate) fn remove(fs: &mut dyn FileSystemMut, files: &[Held]) {
     let root = fs.statistics().root;
     for file in files {
@@ -257,7 +257,7 @@ pub(crate) fn content(fs: &dyn FileSystem, inode: Inode) -> Vec<u8> {
     bytes
 }
 
-/// Every file holds what it must.
+/// Every file must have its expected content.
 pub(crate) fn assert_held(fs: &dyn FileSystem, files: &[Held], what: &str) {
     let root = fs.statistics().root;
     for file in files {
@@ -270,7 +270,7 @@ pub(crate) fn assert_held(fs: &dyn FileSystem, files: &[Held], what: &str) {
     }
 }
 
-/// Bytes that `statfs` says are free.
+/// Free bytes according to `statfs`.
 pub(crate) fn free(fs: &dyn FileSystem) -> u64 {
     let statistics = fs.statistics();
     statistics.blocks_free * u64::from(statistics.block_size)
@@ -280,7 +280,7 @@ pub(crate) fn total(held: &[Held]) -> u64 {
     held.iter().map(|file| file.bytes.len() as u64).sum()
 }
 
-/// How a churn went.
+/// The results of a churn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Churned {
     pub(crate) written: u64,
@@ -339,7 +339,7 @@ pub(crate) fn churn(
     churned
 }
 
-/// Names of a directory.
+/// The names in a directory.
 pub(crate) fn names(fs: &dyn FileSystem, directory: Inode) -> Vec<Vec<u8>> {
     let mut names = vec![];
     fs.list(directory, 0, &mut |entry| {

@@ -1,4 +1,4 @@
-//! Flash that refuses in the middle: what is left is read-only, and nothing synced is lost.
+//! Flash that refuses in the middle: the rest is read-only, and nothing synced is lost.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use flysch_api::vfs::{Changes, Error, FileSystem, FileSystemMut, Inode};
 
 use super::{Random, at, content, regular};
 
-/// Files that were synced, and what they hold; files that are being changed are not among them.
+/// Synced files and their contents, without files that are being changed.
 pub(crate) type Synced = BTreeMap<String, Vec<u8>>;
 
-/// Changes at random until something is refused or `steps` are done: the error.
+/// Makes random changes until something is refused or `steps` are done; returns the error.
 pub(crate) fn work(
     fs: &mut dyn FileSystemMut,
     synced: &mut Synced,
@@ -64,7 +64,7 @@ pub(crate) fn work(
     Ok(())
 }
 
-/// Nothing can be changed any more; reading goes on.
+/// Nothing can be changed any more; reading still works.
 pub(crate) fn assert_read_only(fs: &mut dyn FileSystemMut, synced: &Synced) {
     let root = fs.statistics().root;
     assert_eq!(regular(fs, root, "another"), Err(Error::ReadOnly));

@@ -1,4 +1,4 @@
-//! A great many of everything: what it costs is printed, that it is right is asserted.
+//! Large numbers of everything: the cost is printed, correctness is asserted.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ fn directory(fs: &mut dyn FileSystemMut, parent: Inode, name: &str) -> Inode {
     made.expect("there is room")
 }
 
-/// Makes files in one directory; prints what a tenth of them took each.
+/// Creates files in one directory; prints the time per file for each tenth of them.
 pub(crate) fn make_files(fs: &mut dyn FileSystemMut, parent: Inode, count: u32, what: &str) {
     let mut started = Instant::now();
     for number in 0..count {
@@ -38,7 +38,7 @@ pub(crate) fn make_files(fs: &mut dyn FileSystemMut, parent: Inode, count: u32, 
     fs.sync(None).expect("there is room");
 }
 
-/// Looks up random names, lists all in pieces, and removes them while it lists.
+/// Looks up random names, lists everything in pieces, and removes files while listing.
 pub(crate) fn use_and_remove(fs: &mut dyn FileSystemMut, parent: Inode, count: u32, what: &str) {
     let mut random = Random::new(3);
     let started = Instant::now();
@@ -96,7 +96,7 @@ pub(crate) fn deep_tree(fs: &mut dyn FileSystemMut, depth: u32) {
     fs.sync(None).expect("there is room");
 }
 
-/// Very many names of one file.
+/// A large number of names for one file.
 pub(crate) fn hard_links(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
     let root = fs.statistics().root;
     let parent = directory(fs, root, "links");
@@ -123,7 +123,7 @@ pub(crate) fn hard_links(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
     fs.sync(None).expect("there is room");
 }
 
-/// Attributes of one file, until there are no more; how many there were.
+/// Attributes of one file, until no more are accepted; returns their number.
 pub(crate) fn xattrs(fs: &mut dyn FileSystemMut, most: u32, what: &str) -> u32 {
     let root = fs.statistics().root;
     let file = regular(fs, root, "attributes").expect("there is room");
@@ -167,12 +167,12 @@ pub(crate) fn xattrs(fs: &mut dyn FileSystemMut, most: u32, what: &str) -> u32 {
     count
 }
 
-/// Names with one value of the hash R5: "ca" and "bl" add the same to it.
+/// Names with the same R5 hash: "ca" and "bl" contribute equally to it.
 pub(crate) fn colliding(number: u32) -> Vec<u8> {
     (0..14).flat_map(|bit| if number >> bit & 1 == 0 { *b"ca" } else { *b"bl" }).collect()
 }
 
-/// Makes, finds, renames, lists and removes names of one hash.
+/// Creates, finds, renames, lists and removes names with the same hash.
 pub(crate) fn collide(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
     let root = fs.statistics().root;
     let parent = directory(fs, root, "hash");
@@ -187,7 +187,7 @@ pub(crate) fn collide(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
         }
     }
     println!("{what}: make {} us each", started.elapsed().as_micros() / u128::from(count));
-    // Every fourth goes over its neighbour; every fourth changes places with another.
+    // Every fourth replaces its neighbour; every fourth is exchanged with another.
     for number in (0..count - 3).step_by(4) {
         let (from, to) = (colliding(number), colliding(number + 1));
         fs.rename((parent, &from), (parent, &to), Rename::Replace, at(3)).expect("there is room");

@@ -1,4 +1,4 @@
-//! Values at the ends of their ranges, and what is synced before the power goes.
+//! Values at the ends of their ranges, and what is synced before power fails.
 
 use flysch_api::vfs::{
     Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
@@ -17,7 +17,7 @@ pub(crate) const TIMES: [Timestamp; 6] = [
     Timestamp { seconds: 0x1_0000_0000, nanoseconds: 123_456_789 },
 ];
 
-/// Makes a file of each time; the names.
+/// Makes a file for each time.
 pub(crate) fn make_times(fs: &mut dyn FileSystemMut) {
     let root = fs.statistics().root;
     for (number, time) in TIMES.into_iter().enumerate() {
@@ -27,7 +27,7 @@ pub(crate) fn make_times(fs: &mut dyn FileSystemMut) {
     }
 }
 
-/// The times of those files, as they are now.
+/// The current times of those files.
 pub(crate) fn times(fs: &dyn FileSystem) -> Vec<Timestamp> {
     let root = fs.statistics().root;
     let one = |number| {
@@ -60,7 +60,7 @@ pub(crate) fn symlink(fs: &mut dyn FileSystemMut, length: usize) -> Result<Inode
     fs.create(root, format!("link{length}").as_bytes(), &file, at(2))
 }
 
-/// A name of every byte that can be in one.
+/// A name with every byte that a name can have.
 pub(crate) fn every_byte(fs: &mut dyn FileSystemMut) {
     let root = fs.statistics().root;
     let bytes = (1..=255_u8).filter(|&byte| byte != b'/');
@@ -81,14 +81,14 @@ pub(crate) fn assert_every_byte(fs: &dyn FileSystem) {
     fs.lookup(root, &long).expect("it is there");
 }
 
-/// What was done before files were synced one by one.
+/// The state before files were synced one by one.
 #[derive(Debug)]
 pub(crate) struct Synced {
     bytes: Vec<u8>,
     can_exchange: bool,
 }
 
-/// Changes of many kinds, with a sync of single files only. The power may go behind it.
+/// Changes of many kinds, with syncs of single files only. Power may fail afterwards.
 pub(crate) fn sync_each(fs: &mut dyn FileSystemMut) -> Synced {
     let root = fs.statistics().root;
     let made = |fs: &mut dyn FileSystemMut, parent, name: &[u8]| {
@@ -108,7 +108,7 @@ pub(crate) fn sync_each(fs: &mut dyn FileSystemMut) -> Synced {
     assert_eq!(fs.write(file, 0, &bytes, at(3)), Ok(bytes.len()));
     assert_eq!(fs.write(gone, 0, &bytes, at(3)), Ok(bytes.len()));
     fs.sync(None).expect("there is room");
-    // Cut inside a compressed block, made longer, and written over the hole.
+    // Truncated inside a compressed block, extended, and written over the hole.
     let cut = Changes { size: Some(6500), ..Changes::default() };
     fs.set_attributes(file, &cut, at(4)).expect("it can be shorter");
     let longer = Changes { size: Some(30_000), ..Changes::default() };
@@ -136,7 +136,7 @@ pub(crate) fn sync_each(fs: &mut dyn FileSystemMut) -> Synced {
     Synced { bytes, can_exchange }
 }
 
-/// What was synced is there after a stop without warning.
+/// What was synced is present after a sudden stop.
 pub(crate) fn assert_synced(fs: &dyn FileSystem, synced: &Synced) {
     let root = fs.statistics().root;
     let other = fs.lookup(root, b"other").expect("it is there");

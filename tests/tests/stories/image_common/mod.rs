@@ -1,4 +1,4 @@
-//! Trees of every kind of file, their comparison, and images made of them.
+//! Trees with every kind of file, their comparison, and images made from them.
 
 use flysch_random::XorShift64;
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ impl Noise {
     }
 }
 
-/// Whether the tests may make devices and change owners.
+/// Whether the tests may create devices and change owners.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes a tree of every kind of file and every awkward size and name.
+/// Makes a tree with every kind of file and every awkward size and name.
 pub(crate) fn make_tree(root: &Path) {
     let mut noise = Noise::new(7);
     fs::create_dir(root).unwrap();
@@ -147,7 +147,7 @@ fn walk(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything about a file that must survive.
+/// Everything about a file that must be preserved.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     mode: u32,
@@ -162,13 +162,13 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Bytes of a file, or the target of a symlink.
+    /// The content of a file, or the target of a symlink.
     pub(crate) fn content(&self) -> &[u8] {
         &self.content
     }
 }
 
-/// Every file below `root` by its path.
+/// Every file below `root`, by path.
 pub(crate) fn snapshot(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut paths = walk(root);
     paths.sort();
@@ -217,20 +217,20 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// The same without extended attributes, which mkfs.ubifs leaves out.
+/// The same without extended attributes, which mkfs.ubifs omits.
 pub(crate) fn without_xattrs(mut files: BTreeMap<PathBuf, Seen>) -> BTreeMap<PathBuf, Seen> {
     files.values_mut().for_each(|seen| seen.xattrs.clear());
     files
 }
 
-/// The same without access lists, which UBIFS can not hold.
+/// The same without access lists, which UBIFS cannot store.
 pub(crate) fn without_access_lists(mut files: BTreeMap<PathBuf, Seen>) -> BTreeMap<PathBuf, Seen> {
     let is_list = |name: &[u8]| name.starts_with(b"system.posix_acl");
     files.values_mut().for_each(|seen| seen.xattrs.retain(|name, _| !is_list(name)));
     files
 }
 
-/// How two trees differ, one line for each file.
+/// The differences of two trees, one line for each file.
 pub(crate) fn differences(a: &BTreeMap<PathBuf, Seen>, b: &BTreeMap<PathBuf, Seen>) -> Vec<String> {
     let mut differences = vec![];
     for (path, seen) in a {
@@ -256,7 +256,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {error}");
 }
 
-/// Whether mtd-utils are here; says so if not.
+/// Whether mtd-utils are installed; prints a message if not.
 pub(crate) fn has_mtd_utils() -> bool {
     let found = Command::new("mkfs.jffs2").arg("--version").output().is_ok();
     if !found {
@@ -271,20 +271,20 @@ pub(crate) fn mkfs_jffs2(tree: &Path, image: &Path, arguments: &[&str]) {
     run("mkfs.jffs2", &[&["-r", tree, "-o", image, "--with-xattr"], arguments].concat());
 }
 
-/// The one file system in an image.
+/// The only file system in an image.
 pub(crate) fn open(image: &Path) -> SharedFileSystem {
     let image = Image::open(image, &Options::default()).unwrap();
     image.volumes().find_map(flysch_image::Volume::file_system).expect("a file system")
 }
 
-/// Extracts the one file system of `image`.
+/// Extracts the only file system of `image`.
 pub(crate) fn extract(image: &Path, directory: &Path) -> Extraction {
     let fs = open(image);
     flysch_image::extract(&*fs, directory, &ExtractOptions::default(), &Progress::default())
         .unwrap()
 }
 
-/// What a check finds wrong, as text.
+/// The findings of a check, as text.
 pub(crate) fn wrong(image: &Path) -> Vec<String> {
     let mut wrong = vec![];
     let image = Image::open(image, &Options::default()).unwrap();
@@ -296,7 +296,8 @@ pub(crate) fn wrong(image: &Path) -> Vec<String> {
     wrong
 }
 
-/// What flags of chattr may forbid: for the shell, and for `flysch image edit` where it has that.
+/// Operations that flags of chattr may forbid: for the shell, and for `flysch image edit` if it has
+/// them.
 pub(crate) const FLAGGED: [(&str, &str); 17] = [
     ("echo x > f", "put - f"),
     ("echo x >> f", ""),
@@ -317,8 +318,8 @@ pub(crate) const FLAGGED: [(&str, &str); 17] = [
     ("chmod 700 d", "chmod 700 d"),
 ];
 
-/// Which of [`FLAGGED`] work in `folder` on a file and a directory that have `flag`, by the shell.
-/// `None` where flags can not be set.
+/// Which of [`FLAGGED`] work in `folder` on a file and a directory with `flag`, using the shell.
+/// `None` if flags cannot be set.
 pub(crate) fn allowed(folder: &Path, flag: char) -> Option<Vec<&'static str>> {
     let shell = |script: &str| {
         Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap()

@@ -1,5 +1,5 @@
-//! A flash in memory that is strict, breaks and loses its power when told to; and what of a file
-//! system must be the same before and behind that.
+//! A strict flash in memory that fails and loses power on request; and the properties of a file
+//! system that must be the same before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
 use flysch_api::vfs::{FileKind, FileSystem, Inode};
 
 /// The shape of a chip: NAND with `oob` free bytes in each page if that is not 0, NAND without any
-/// if `page` is not 1, else NOR.
+/// if `page` is not 1, otherwise NOR.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) erase_size: u32,
@@ -17,34 +17,34 @@ pub(crate) struct Shape {
     pub(crate) oob: u32,
 }
 
-/// What the power leaves of a program or erase.
+/// What a power cut leaves of a program or erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Torn {
     /// Nothing of it.
     Nothing,
     /// The first half of it.
     Half,
-    /// Some of it, anywhere.
+    /// Some parts of it, anywhere.
     Some,
-    /// All of it, but nobody is told.
+    /// All of it, but without an answer.
     All,
 }
 
-/// A chip. A clone is a second chip with the same content.
+/// A chip. A clone is a second chip with the same contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Chip {
     geometry: Geometry,
     bytes: Vec<u8>,
     oob: Vec<u8>,
     bad: Vec<bool>,
-    /// Pages that were torn: error correction gives up on them.
+    /// Torn pages, which error correction cannot correct.
     torn: BTreeSet<u64>,
-    /// Programs and erases done.
+    /// Number of programs and erases done.
     pub(crate) operations: u64,
-    /// The power goes at this one, and leaves so much of it.
+    /// Power fails during this one, and leaves this much of it.
     pub(crate) cut: Option<(u64, Torn)>,
     is_off: bool,
-    /// Programs to these blocks fail, and erases of these.
+    /// Blocks in which programs fail, and blocks in which erases fail.
     pub(crate) failing_programs: Vec<u32>,
     pub(crate) failing_erases: Vec<u32>,
     pub(crate) erases: Vec<u32>,
@@ -78,7 +78,7 @@ impl Chip {
         }
     }
 
-    /// A chip with this content.
+    /// A chip with these contents.
     pub(crate) fn holding(shape: Shape, bytes: Vec<u8>) -> Self {
         let chip = Self::new(shape);
         assert_eq!(bytes.len(), chip.bytes.len());
@@ -97,7 +97,7 @@ impl Chip {
         self.bad[block as usize] = true;
     }
 
-    /// The power is there again.
+    /// Power returns.
     pub(crate) fn power_up(mut self) -> Self {
         self.is_off = false;
         self.cut = None;
@@ -105,7 +105,7 @@ impl Chip {
         self
     }
 
-    /// Counts an operation; what of it happens if the power goes now.
+    /// Counts an operation; returns how much of it happens if power fails now.
     fn operate(&mut self) -> Result<Option<Torn>, Error> {
         if self.is_off {
             return Err(Error::PowerLost);
@@ -122,7 +122,7 @@ impl Chip {
     }
 }
 
-/// What of `len` bytes the power let through.
+/// Which of `len` bytes survive the power cut.
 fn survives(torn: Torn, at: usize, len: usize) -> bool {
     match torn {
         Torn::Nothing => false,
@@ -176,7 +176,7 @@ impl FlashMut for Chip {
         let start = self.geometry.block_start(block);
         let end = start + u64::from(self.geometry.erase_size);
         let rest = &self.bytes[offset as usize..end as usize];
-        // Bytes are programmed once; pages in order.
+        // Bytes are programmed once, and pages in order.
         let must_be_erased = if page > 1 { rest } else { &rest[..data.len()] };
         let is_erased = must_be_erased.iter().all(|&byte| byte == 0xFF);
         // A node on NOR is marked obsolete by clearing one bit of its type.
@@ -186,7 +186,7 @@ impl FlashMut for Chip {
         assert!(is_erased || is_mark, "programmed twice at {offset:#x}");
         let fails = self.failing_programs.contains(&block);
         let torn = if fails { Some(Torn::Some) } else { torn };
-        // NOR takes one byte after the other, and the last one may get only some of its bits.
+        // NOR programs one byte after the other, and the last one may get only some of its bits.
         let is_nor_torn = page == 1 && torn == Some(Torn::Some);
         for (at, byte) in data.iter().enumerate() {
             let cell = &mut self.bytes[offset as usize + at];
@@ -237,7 +237,7 @@ impl FlashMut for Chip {
             return Err(Error::EraseFailed { block });
         }
         for (at, byte) in self.bytes[start..start + size].iter_mut().enumerate() {
-            // All cells are erased at once, if not alike.
+            // All cells are erased at once, though not equally.
             *byte |= match torn {
                 Some(Torn::Half) => 0xF0,
                 Some(torn) if !survives(torn, at, size) => 0,
@@ -245,7 +245,7 @@ impl FlashMut for Chip {
             };
         }
         let range = start as u64..(start + size) as u64;
-        // What was torn stays so as long as anything of it is there.
+        // What was torn stays torn while anything of it is there.
         if torn.is_none_or(|torn| torn == Torn::All) {
             self.torn.retain(|page| !range.contains(page));
         }
@@ -267,7 +267,7 @@ impl FlashMut for Chip {
     }
 }
 
-/// A file as it was at some moment.
+/// A file as it was at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     kind: FileKind,
@@ -276,7 +276,7 @@ pub(crate) struct Seen {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// All files by path.
+/// All files, by path.
 pub(crate) type Snapshot = BTreeMap<Vec<u8>, Seen>;
 
 pub(crate) fn snapshot(fs: &dyn FileSystem) -> Snapshot {
@@ -306,7 +306,7 @@ fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::Erro
         content.resize(attributes.size as usize, 0);
         let mut at = 0;
         while at < content.len() {
-            // Where something is damaged, the call that starts there fails.
+            // If something is damaged, the call that starts there fails.
             at += fs.read(inode, at as u64, &mut content[at..])?;
         }
     }
@@ -322,7 +322,7 @@ fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::Erro
     Ok(Seen { kind, attributes, content, xattrs })
 }
 
-/// What of `found` is neither as it was before a change nor as behind it nor on the way.
+/// The parts of `found` that are neither as before a change, nor as after it, nor on the way.
 pub(crate) fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Vec<String> {
     let mut wrong = vec![];
     let mut paths: Vec<&Vec<u8>> = before.keys().chain(after.keys()).chain(found.keys()).collect();
@@ -352,7 +352,7 @@ fn on_the_way(old: Option<&Seen>, new: Option<&Seen>, now: &Seen) -> bool {
     let least = ends.iter().map(|seen| seen.content.len()).min().unwrap_or(0);
     let most = ends.iter().map(|seen| seen.content.len()).max().unwrap_or(0);
     let byte = |(at, byte): (usize, &u8)| {
-        // A file that gets longer may have zeros first.
+        // A file that is extended may have zeros first.
         is_one(&|seen| seen.content.get(at) == Some(byte)) || (at >= least && *byte == 0)
     };
     is_one(&|seen| seen.kind == now.kind)

@@ -1,5 +1,5 @@
-//! The white paper's experiment again: the four areas of Linux's own UFS and NVMe stacks, recorded
-//! in the guest and joined by `flysch bench trace`.
+//! The white paper's experiment repeated: the four areas of Linux's own UFS and NVMe stacks,
+//! recorded in the guest and joined by `flysch bench trace`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const JOBS: [&str; 8] = [
     "128k.write.8",
 ];
 
-/// QEMU's own UFS and NVMe in one guest, each on a file.
+/// QEMU's own UFS and NVMe devices in one guest, each on a file.
 fn record(lab: &Lab, share: &Path) -> String {
     let image = |name: &str| {
         let path = share.join(name);
@@ -64,8 +64,8 @@ fn record(lab: &Lab, share: &Path) -> String {
     done.output
 }
 
-/// Every request that fio made is an I/O with its areas, which take no longer together than fio
-/// measured around them; and the four ratios beside the paper's.
+/// Every request made by fio is an I/O with its areas, whose sum does not exceed what fio measured
+/// around them; and the four ratios next to the paper's.
 #[test]
 fn linux_spends_its_time_in_four_areas() {
     let program = command();

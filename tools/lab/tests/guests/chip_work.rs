@@ -7,22 +7,22 @@ use crate::common::lab;
 
 const COUNT: &str = include_str!("chip_work/count.sh");
 
-/// What one job made a chip do.
+/// The work that one job caused for a chip.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    /// Pages programmed.
+    /// Number of pages programmed.
     written: u64,
-    /// Pages read.
+    /// Number of pages read.
     read: u64,
-    /// Blocks erased.
+    /// Number of blocks erased.
     erased: u64,
 }
 
-/// How much more of it ours may make than the kernel's. Both vary by some pages from run to run:
-/// what waits is written by timers.
+/// How much more work ours may cause than the kernel's. Both vary by some pages from run to run:
+/// pending data is written by timers.
 const MORE: Work = Work { written: 24, read: 400, erased: 8 };
 
-/// Where it is known to be more than that: see docs/flash-work.md.
+/// Known cases with more than that: see docs/flash-work.md.
 const KNOWN: [(&str, Work); 3] = [
     ("ubifs names", Work { written: 100, read: 800, erased: 8 }),
     ("jffs2 names", Work { written: 120, read: 400, erased: 8 }),

@@ -14,7 +14,7 @@ mod rates;
 
 const FUNCTIONS: &str = include_str!("exports/functions.sh");
 
-/// Runs a script that says `ok NAME` for each of `parts`; `watch` is called all the time.
+/// Runs a script that prints `ok NAME` for each of `parts`; `watch` is called continually.
 fn run(lab: &Lab, job: &Job<'_>, parts: &[&str], mut watch: impl FnMut()) {
     let started = Instant::now();
     let (kernel, script) = (lab.kernel(), format!("{FUNCTIONS}\n{}", job.script));
@@ -38,7 +38,7 @@ fn run(lab: &Lab, job: &Job<'_>, parts: &[&str], mut watch: impl FnMut()) {
 
 const MEMORY_MIB: u32 = 1536;
 
-/// The server runs in the guest, as the driver is there.
+/// The server runs in the guest, where the driver is.
 #[test]
 fn linux_has_our_disks_by_ublk() {
     for lab in labs() {
@@ -50,7 +50,7 @@ fn linux_has_our_disks_by_ublk() {
     }
 }
 
-/// The server runs in the guest, too: over a socket and over TCP, with several connections.
+/// The server also runs in the guest: over a socket and over TCP, with several connections.
 #[test]
 fn linux_has_our_disks_by_nbd() {
     for lab in labs() {
@@ -66,7 +66,7 @@ fn linux_has_our_disks_by_nbd() {
     }
 }
 
-/// The virtio disk of a machine, and who serves it.
+/// The virtio disk of a machine, and its server.
 struct Disk {
     program: PathBuf,
     target: &'static str,
@@ -82,7 +82,7 @@ impl Disk {
         Self { program, target, folder: folder.to_path_buf(), server }
     }
 
-    /// What QEMU has to be told of it.
+    /// QEMU's arguments for it.
     fn arguments(&self, memory_mib: u32, device: &str) -> Vec<String> {
         let socket = self.folder.join("disk.sock");
         vec![
@@ -97,7 +97,7 @@ impl Disk {
         ]
     }
 
-    /// A server in the place of none, or of one that was killed.
+    /// A server, also in place of one that was killed.
     fn start(program: &Path, target: &str, folder: &Path) -> Child {
         let mut server = Command::new(program)
             .arg("export")
@@ -113,7 +113,7 @@ impl Disk {
         server
     }
 
-    /// Kills the server if the guest wants it, and starts another.
+    /// Kills the server if the guest asks for it, and starts another.
     fn watch(&mut self, share: &Path) {
         let wish = share.join("kill");
         if wish.exists() {
@@ -149,8 +149,7 @@ fn linux_has_our_disk_by_virtio() {
     }
 }
 
-/// The first disk of the machine, which its root is on, is ours: each file that is run comes from
-/// there.
+/// The first disk of the machine, with its root, is ours: each program that runs comes from there.
 #[test]
 fn linux_has_its_root_on_our_virtio_disk() {
     for lab in labs() {
@@ -163,16 +162,16 @@ fn linux_has_its_root_on_our_virtio_disk() {
         let program = Some(qemu_11());
         let script = include_str!("exports/root.sh");
         let job = Job { root: &root, program, ..Job::new(script, share.path()) };
-        // What is there, by another reader.
+        // The contents according to another reader.
         let sum = Command::new("sha256sum").arg(&image).output().unwrap();
         std::fs::write(share.path().join("sum"), &sum.stdout[..64]).unwrap();
         run(&lab, &job, &["serial", "alone", "content", "clean"], || ());
     }
 }
 
-/// Where a PC's firmware puts the first sector of a disk and begins: it reads three sectors from
-/// the fifth on, sends what they say up to a zero to the first serial port, writes them from the
-/// ninth on, and ends QEMU (isa-debug-exit) with 33, or with 35 if the firmware refused.
+/// The program in the first sector of a disk, started by a PC's firmware: it reads three sectors
+/// from the fifth on, sends their contents up to a zero to the first serial port, writes them from
+/// the ninth on, and ends QEMU (isa-debug-exit) with 33, or with 35 if the firmware refused.
 const BOOT_SECTOR: [u8; 77] = [
     0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, // ax, ds, ss = 0
     0xbc, 0x00, 0x7c, 0xfc, // sp = 7C00h, upwards
@@ -196,7 +195,7 @@ fn a_pcs_firmware_boots_from_our_virtio_disk() {
     content[5 * 512..5 * 512 + text.len()].copy_from_slice(text.as_bytes());
     std::fs::write(&image, &content).unwrap();
     let disk = Disk::new("file:disk.img,block=512", folder.path());
-    // Whatever goes wrong, the machine ends: it halts without a disk it can boot from.
+    // Whatever goes wrong, the machine ends: it halts without a bootable disk.
     let mut qemu = Command::new("timeout");
     qemu.arg("300").arg(qemu_11()).args(["-accel", "tcg", "-display", "none", "-no-reboot"]);
     qemu.args(["-m", "64", "-net", "none", "-monitor", "none", "-serial", "file:serial"]);

@@ -1,4 +1,4 @@
-//! The guest starts, has the kernel's flash stack, and tells how a script ended.
+//! The guest starts, has the kernel's flash stack, and reports how a script ended.
 
 use std::time::Duration;
 

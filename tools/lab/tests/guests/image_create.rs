@@ -1,6 +1,6 @@
-//! Images that `flysch image create` makes, flashed and mounted by Linux with all its checks on:
-//! what Linux shows is what Flysch shows, the kernel has nothing to complain of, and when Linux has
-//! written to them Flysch still shows what Linux shows.
+//! Images made by `flysch image create`, flashed and mounted by Linux with all its checks on: Linux
+//! shows what Flysch shows, the kernel does not complain, and after Linux has written to them
+//! Flysch still shows what Linux shows.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use flysch_ubifs::create::{CreateOptions, Packing};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubifs::{Compression, KeyHash};
 
-/// A chip that the guest can have.
+/// A chip that the guest can emulate.
 pub(crate) struct Chip {
     pub(crate) name: &'static str,
     pub(crate) modules: &'static str,
@@ -102,7 +102,7 @@ pub(crate) fn shown(path: &Path) -> Manifest {
     manifest::of_file_system(&*fs, Detail::Whole)
 }
 
-/// What the check finds wrong.
+/// The findings of the check.
 pub(crate) fn findings(path: &Path) -> Vec<String> {
     let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ pub(crate) fn findings(path: &Path) -> Vec<String> {
     found
 }
 
-/// A UBI image with one UBIFS on all of the chip.
+/// A UBI image with one UBIFS on the whole chip.
 fn make_ubifs(chip: &Chip, tree: &Tree, compression: Compression, to: &Path) {
     let options = ImageOptions {
         peb_size: chip.peb_size,
@@ -168,7 +168,7 @@ fn make_jffs2(chip: &Chip, tree: &Tree, summary: bool, to: &Path) {
     out.flush().unwrap();
 }
 
-/// Holds what Linux showed of an image, and left of it, against what Flysch shows.
+/// Compares what Linux showed of an image, and left of it, with what Flysch shows.
 pub(crate) fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
     let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
     let log = read("dmesg").unwrap();
@@ -210,7 +210,7 @@ pub(crate) fn remove_what_jffs2_cannot_hold(folder: &Path) {
     }
 }
 
-/// Makes images for a chip, lets Linux have them, and judges.
+/// Makes images for a chip, passes them to Linux, and judges.
 fn run(chip: &Chip, compressions: &[Compression], summary: bool) {
     let Some(lab) = lab() else { return };
     let source = tempfile::tempdir().unwrap();

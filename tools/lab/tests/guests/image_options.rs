@@ -1,5 +1,5 @@
-//! Images by the command with all its options, and such as were edited, mounted by both kernels:
-//! what each shows is what Flysch shows, and when it has written to them the check finds nothing.
+//! Images made by the command with all its options, and edited ones, mounted by both kernels: each
+//! shows what Flysch shows, and after it has written to them the check finds nothing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,14 +38,14 @@ const HUGE: Chip = Chip {
     sub_page: 1024,
 };
 
-/// An image: its name, chip, options, and what is edited then. Sources are those of [`sources`].
+/// An image: its name, chip, options, and subsequent edits. Sources are those of [`sources`].
 struct Case(&'static str, &'static Chip, Made, &'static str);
 
 enum Made {
     Ubifs(&'static str),
     Jffs2(&'static str),
-    /// Big-endian, and turned round by mtd-utils for Linux, which mounts that of its processor.
-    /// jffs2dump leaves extended attributes out, and what is behind them at the wrong place.
+    /// Big-endian, and converted by mtd-utils for Linux, which mounts that of its processor.
+    /// jffs2dump omits extended attributes, and puts what follows them in the wrong place.
     Turned(&'static str),
 }
 
@@ -98,13 +98,13 @@ fn rich(folder: &Path, name: &str) {
     call(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), &format!("rich {name} 5"), folder);
 }
 
-/// Bytes that no method makes shorter.
+/// Bytes that no method can compress.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..length).map(|_| random.bits() as u8).collect()
 }
 
-/// What images are made of: `rich`, `plain` (what JFFS2 can hold of it), archives of both, a device
+/// The sources of images: `rich`, `plain` (what JFFS2 can hold of it), archives of both, a device
 /// table; `many`, a directory of 20 000 files; `large`, files of 70 MiB.
 fn sources(folder: &Path, is_large: bool) {
     if is_large {
@@ -112,7 +112,8 @@ fn sources(folder: &Path, is_large: bool) {
         for number in 0..20_000 {
             fs::write(folder.join(format!("many/here/{number}")), number.to_string()).unwrap();
         }
-        // A directory more, or JFFS2 cannot tell what Linux adds from what mkfs.jffs2 numbers.
+        // Another directory, or else JFFS2 cannot distinguish what Linux adds from what mkfs.jffs2
+        // numbers.
         fs::create_dir_all(folder.join("large/more")).unwrap();
         fs::write(folder.join("large/more/file"), "more").unwrap();
         fs::write(folder.join("large/noise"), noise(1, 70 << 20)).unwrap();
@@ -132,7 +133,7 @@ fn sources(folder: &Path, is_large: bool) {
 }
 
 impl Case {
-    /// Makes it in `folder`, for Linux as `NAME.img`; what Flysch shows of it.
+    /// Makes it in `folder`, for Linux as `NAME.img`; returns what Flysch shows of it.
     fn make(&self, flysch: &Path, folder: &Path) -> Manifest {
         let Self(name, chip, made, edits) = self;
         let (peb, page) = (chip.peb_size, chip.page);
@@ -156,7 +157,7 @@ impl Case {
                 let words = format!("image create jffs2 -e {peb} -b -p {options} -o turned");
                 call(flysch, &words, folder);
                 call(Path::new("jffs2dump"), &format!("-b -e {image} turned"), folder);
-                // mtd-utils leaves the numbers of devices as they are.
+                // mtd-utils does not convert the numbers of devices.
                 return without_devices(shown(&folder.join("turned")));
             }
         }
@@ -171,7 +172,7 @@ impl Case {
         shown(&image)
     }
 
-    /// How the guest takes it.
+    /// The line that describes it to the guest.
     fn line(&self) -> String {
         let Self(name, chip, made, _) = self;
         let marker = if chip.page > 1 { "-j" } else { "" };
@@ -187,7 +188,7 @@ fn without_devices(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// Runs a script that knows [`FUNCTIONS`] and those of [`image_create`]; its status.
+/// Runs a script that can use [`FUNCTIONS`] and those of [`image_create`]; returns its status.
 fn start(lab: &Lab, script: &str, share: &Path) -> i32 {
     put_helper(share);
     let functions = [LOAD_UBIFS, FUNCTIONS, image_create::FUNCTIONS, CHIP].concat();
@@ -199,7 +200,7 @@ fn start(lab: &Lab, script: &str, share: &Path) -> i32 {
     done.status
 }
 
-/// Lets Linux have all images of `cases` in one start; what is wrong with what came of it.
+/// Passes all images of `cases` to Linux in one start; returns what is wrong with the results.
 fn run(lab: &Lab, cases: &[Case], ours: &[Manifest], share: &Path) -> String {
     for file in fs::read_dir(share).unwrap().flatten().map(|file| file.path()) {
         if file.extension().is_some_and(|kind| kind == "txt" || kind == "out" || kind == "dmesg") {
@@ -231,7 +232,7 @@ fn run(lab: &Lab, cases: &[Case], ours: &[Manifest], share: &Path) -> String {
     wrong
 }
 
-/// Shell function of the guest: another chip than before.
+/// Shell function of the guest: replaces the chip.
 const CHIP: &str = r#"
     chip() {
         [ -e /dev/mtd0 ] && { rmmod nandsim 2>/dev/null || rmmod mtdram || exit 8; }
@@ -276,7 +277,7 @@ fn both_kernels_mount_large_files_and_directories() {
     check(&LARGE_CASES, true);
 }
 
-/// A static volume, one of a size, and one that grows over the rest of the chip.
+/// A static volume, one of a given size, and one that grows over the rest of the chip.
 const VOLUMES: &str = "\
 [kernel]
 mode=ubi
@@ -326,8 +327,8 @@ fn shown_volume(path: &Path, name: &str) -> Manifest {
     manifest::of_file_system(&*fs.expect("a file system"), Detail::Whole)
 }
 
-/// Linux's UBI gives free blocks to one volume, and attaches nothing where two ask for them
-/// (`init_volumes` of `vtbl.c`): such images are refused when they are to be made.
+/// Linux's UBI gives free blocks to one volume, and refuses to attach if two ask for them
+/// (`init_volumes` of `vtbl.c`): making such images is refused.
 #[test]
 fn both_kernels_let_one_volume_grow_and_refuse_two() {
     let share = tempfile::tempdir().unwrap();
@@ -356,8 +357,8 @@ fn both_kernels_let_one_volume_grow_and_refuse_two() {
         assert_eq!(status, 0, "{:?}", lab.kernel());
         let read = |name: &str| fs::read_to_string(share.join(name)).unwrap();
         let sizes: Vec<u32> = read("sizes").lines().map(|line| line.parse().unwrap()).collect();
-        // All but the volume table and what UBI works with, and a reserve for bad blocks that is
-        // reckoned from the whole chip, twice the partition.
+        // All but the volume table and UBI's working blocks, and a reserve for bad blocks that is
+        // computed from the whole chip, twice the partition.
         let all = flysch_ubi::create::lebs_on_chip(2 * LARGE.pebs) - LARGE.pebs;
         assert_eq!(sizes, [3, all - 3 - 66, 66, 0], "{:?}", lab.kernel());
         assert!(fs::read(share.join("kernel.out")).unwrap() == kernel);
@@ -377,7 +378,7 @@ fn both_kernels_let_one_volume_grow_and_refuse_two() {
 
 /// The image with the flag on a second volume, in both copies of the table.
 fn with_two_that_grow(path: &Path) -> Vec<u8> {
-    /// Bytes of a record, its flags and its checksum (ubi-media.h).
+    /// Size of a record, offset of its flags and of its checksum (ubi-media.h).
     const RECORD: usize = 172;
     const FLAGS: usize = 144;
     const SUM: usize = 168;

@@ -1,4 +1,4 @@
-//! Linux mounts what was repaired, its own checks on, and finds the files that are stated.
+//! Linux mounts repaired images with its own checks on, and finds the expected files.
 //!
 //! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
 //! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files and `expected.tsv`.

@@ -1,4 +1,4 @@
-//! JFFS2 that Flysch wrote, clean and cut, mounted and written by Linux, and back again.
+//! JFFS2 written by Flysch, clean and cut, mounted and written by Linux, and back again.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_mtd::FlashImage;
 use flysch_wire::jffs2::ByteOrder;
 
-/// A chip that the guest can have, too.
+/// A chip that the guest can emulate, too.
 struct Chip {
     name: &'static str,
     geometry: Geometry,
@@ -62,7 +62,7 @@ impl Chip {
     }
 }
 
-/// Works on the file system; `cut`: until so many flash operations are done.
+/// Works on the file system; with `cut` until that many flash operations are done.
 fn work(
     chip: &Chip,
     flash: &mut FlashImage<Vec<u8>>,
@@ -81,7 +81,7 @@ fn work(
     assert!(cut.is_some() || done.is_ok(), "{done:?}");
 }
 
-/// What Flysch shows of it, reading and about to write; its check finds nothing.
+/// What Flysch shows of it, mounted for reading and for writing; its check finds nothing.
 fn shown(flash: &FlashImage<Vec<u8>>, what: &str) -> Manifest {
     let mut wrong = vec![];
     check(flash, None, &mut |finding| {
@@ -95,7 +95,7 @@ fn shown(flash: &FlashImage<Vec<u8>>, what: &str) -> Manifest {
     manifest::of_file_system(&fs, Detail::Whole)
 }
 
-/// What Flysch shows of a copy that it has mounted for writing.
+/// What Flysch shows of a copy mounted for writing.
 fn shown_for_writing(chip: &Chip, flash: &FlashImage<Vec<u8>>) -> Manifest {
     let mut copy = FlashImage::new(flash.storage().clone(), chip.geometry);
     let fs = Jffs2Mut::mount(&mut copy, &chip.options()).unwrap();
@@ -124,7 +124,7 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-/// Linux mounts each image, compares, works on; the images come back.
+/// Linux mounts each image, compares, and works on it; the images come back.
 fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, FlashImage<Vec<u8>>)], seed: u64) {
     let share = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();

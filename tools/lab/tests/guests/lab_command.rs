@@ -52,7 +52,7 @@ fn a_script_runs_on_models_and_has_faults_done_to_one() {
     }
 }
 
-/// One of QEMU's own devices, with an image that stays.
+/// One of QEMU's own devices, with a persistent image.
 #[test]
 fn a_device_of_qemu_keeps_its_image() {
     if labs().is_empty() {

@@ -1,4 +1,4 @@
-//! JFFS2 as Linux writes it, unmounted and cut, against what Flysch shows of it.
+//! JFFS2 written by Linux, unmounted and cut, against what Flysch shows of it.
 
 use crate::linux::Kernel;
 

@@ -1,4 +1,4 @@
-//! UBIFS as Linux writes it, unmounted and cut, against what Flysch shows of it.
+//! UBIFS written by Linux, unmounted and cut, against what Flysch shows of it.
 
 use crate::linux::Kernel;
 use flysch_api::flash::Geometry;
@@ -22,7 +22,7 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
     crate::linux::judge(&share);
 }
 
-/// The images are of the kind they are meant to be.
+/// Checks that the images are of the intended kind.
 fn images_are_of_format_5_and_cut(share: &crate::linux::Share) {
     for path in crate::linux::named(share, "cut1.img") {
         let image = Image::open(&path, &Options::default()).unwrap();
@@ -35,7 +35,7 @@ fn images_are_of_format_5_and_cut(share: &crate::linux::Share) {
 
 #[test]
 fn what_linux_wrote_with_a_fastmap_is_attached_by_it() {
-    // What a torn page does has nothing to do with the fastmap.
+    // The behaviour of a torn page does not depend on the fastmap.
     let script = "
         torn=no
         whole fastmap-nand ubifs large 6 '' '' compr=lzo 4
@@ -98,9 +98,9 @@ fn encrypted_directories_are_recognised_and_their_contents_refused() {
     let stored = |line: &&String| line.starts_with("Regular") || line.starts_with("Symlink");
     assert_eq!(refused, lines.iter().filter(stored).count(), "contents that were not refused");
     assert!(refused > 100, "{refused}");
-    // Names are not comparable (Linux adds hashes of its own), everything else but contents is.
+    // Names are not comparable (Linux adds hashes of its own), everything else except contents is.
     let plain = |lines: Vec<String>| {
-        // Linux tells the length of the target that it makes up for a symlink.
+        // Linux reports the length of the target that it makes up for a symlink.
         let cut = |line: String| match line.split_once(" size ") {
             Some((before, _)) if line.starts_with("Symlink") => before.to_owned(),
             _ => line.split(" content ").next().unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! What needs the Linux guest, one file a subject, in one program.
+//! Tests that need the Linux guest, one file per subject, in one program.
 
 mod areas;
 mod chip_work;

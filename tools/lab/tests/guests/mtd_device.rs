@@ -1,5 +1,5 @@
-//! `/dev/mtdN` itself: what `flysch image` shows of the device is what the kernel's mount shows,
-//! bad blocks and bit errors included; and the device is written through the same door.
+//! `/dev/mtdN` itself: `flysch image` shows of the device what the kernel's mount shows, including
+//! bad blocks and bit errors; and the device is written the same way.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ fn share() -> tempfile::TempDir {
     share
 }
 
-/// 64 MiB of NAND in 128 KiB blocks with 2 KiB pages, 1 bit flipped now and then, bad blocks, and
-/// 8 MiB of NOR. Each file system is filled, compared mounted and through the device, and once more
-/// with a planted difference.
+/// 64 MiB of NAND in 128 KiB blocks with 2 KiB pages, an occasional 1-bit flip, bad blocks, and 8
+/// MiB of NOR. Each file system is filled, compared when mounted and through the device, and once
+/// more with a planted difference.
 const SCRIPT: &str = r#"
 set -e
 cd /share

@@ -1,5 +1,5 @@
-//! Linux's own drivers on our modelled controllers, which `flysch serve` shows to the guest: what
-//! the two understand differently, neither's own tests can tell.
+//! Linux's own drivers on our modelled controllers, presented to the guest by `flysch serve`: this
+//! finds what the two understand differently, which neither's own tests can.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ mod messages;
 
 /// A device as the guest sees it.
 struct Device {
-    /// What is served.
+    /// The target to serve.
     target: &'static str,
     /// Loads the driver, with short timeouts.
     load: &'static str,
@@ -24,9 +24,9 @@ struct Device {
     driver: &'static str,
     /// Finds the disk.
     disk: &'static str,
-    /// How the driver begins its lines in the log.
+    /// How the driver's lines in the log begin.
     log: &'static str,
-    /// More words for QEMU.
+    /// Additional words for QEMU.
     qemu: &'static [&'static str],
 }
 
@@ -70,10 +70,10 @@ const EMMC: Device = Device {
     qemu: &[],
 };
 
-/// Without an engine in the controller, whatever the card has.
+/// Without an engine in the controller, whatever the card supports.
 const EMMC_PLAIN: Device = Device { target: "emmc,size=256M,queue=off,timing=hs200", ..EMMC };
 
-/// With UHS-I, behind a controller Linux does not know.
+/// With UHS-I, behind a controller unknown to Linux.
 const SD: Device = Device { target: "sd,size=4G", ..EMMC };
 
 const AHCI: Device = Device {
@@ -85,8 +85,7 @@ const AHCI: Device = Device {
     qemu: &[],
 };
 
-/// Behind a port multiplier, kept apart by their FISes and by turns, and behind one Linux knows
-/// nothing of.
+/// Behind a port multiplier, switched by FISes and by turns, and behind one unknown to Linux.
 const MULTIPLIERS: [Device; 3] = [
     Device { target: "ahci,size=256M,pmp=3", ..AHCI },
     Device { target: "ahci,size=256M,pmp=2,fbs=off", ..AHCI },
@@ -102,10 +101,10 @@ const UFS: Device = Device {
     qemu: &[],
 };
 
-/// What is served, until it is dropped.
+/// A running server, until it is dropped.
 pub(crate) struct Server {
     process: Child,
-    /// One for each target.
+    /// One socket for each target.
     pub(crate) sockets: Vec<PathBuf>,
     folder: PathBuf,
 }
@@ -135,15 +134,15 @@ impl Server {
     pub(crate) fn client(&self, at: usize, slot: &str) -> String {
         let path = self.sockets[at].display();
         let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
-        // On the first of several it says that there are more.
+        // The first of several must declare that there are more.
         let several = slot.ends_with(".0");
         let place = format!(r#""addr":"{slot}","multifunction":{several}"#);
         format!(r#"{{"driver":"vfio-user-pci",{place},"socket":{socket}}}"#)
     }
 
     /// Runs `script` in a guest that has the first device. Meanwhile a file `want.ORDER` in the
-    /// share has something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults
-    /// to inject - and becomes `armed.ORDER`, with the answer.
+    /// share requests an action - an order of `flysch serve-ctl`, `power-cycle`, or faults to
+    /// inject - and becomes `armed.ORDER`, with the answer.
     fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
         let devices = [flysch_lab::Device::Served(self.sockets[0].clone())];
         let job = Job { devices: &devices, ..job.clone() };
@@ -153,11 +152,11 @@ impl Server {
         })
     }
 
-    /// Does what the guest wants done to the first device.
+    /// Carries out the guest's orders for the first device.
     fn obey(&self, program: &Path) {
         for wanted in self.wanted() {
             let answer = match wanted.as_str() {
-                // Away for as long as two commands take.
+                // Power is off for as long as two commands take.
                 "power-cycle" => {
                     let lost = self.control(program, "power-cut");
                     self.control(program, "power-on");
@@ -174,7 +173,7 @@ impl Server {
         }
     }
 
-    /// What `flysch serve-ctl` says.
+    /// The answer of `flysch serve-ctl`.
     fn control(&self, program: &Path, order: &str) -> String {
         call(program, &format!("serve-ctl {} {order}", self.sockets[0].display()), &self.folder)
     }
@@ -198,16 +197,16 @@ pub(crate) fn qemu_11() -> PathBuf {
     std::env::var_os("FLYSCH_QEMU_11").map_or_else(|| "qemu11-system-x86_64".into(), PathBuf::from)
 }
 
-/// Where a script writes whose share does not survive it.
+/// Where a script writes if its share does not survive it.
 const CONSOLE: &str = "/dev/ttyS0";
 
-/// Runs a script for each kernel on each of `devices`, and judges what it wrote. With
-/// `FLYSCH_LAB_ON=ufs,` only on those whose target begins so.
+/// Runs a script for each kernel on each of `devices`, and judges its output. With
+/// `FLYSCH_LAB_ON=ufs,` only on those whose target begins with that.
 fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
     on_each_with(devices, script, |_| (), judge);
 }
 
-/// The same, after `lay` has put into the share what the script needs.
+/// The same, after `lay` has put what the script needs into the share.
 fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: impl Fn(&str, &str)) {
     let program = command();
     for lab in labs() {
@@ -221,7 +220,7 @@ fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: im
             for (name, text) in PROGRAMS {
                 std::fs::write(share.path().join(name), text).unwrap();
             }
-            // Debian's UFS drivers have no queries of programs.
+            // Debian's UFS drivers do not support queries by programs.
             if device.driver == UFS.driver
                 && let Ok(modules) = lab.query_modules()
             {
@@ -246,7 +245,7 @@ fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: im
             };
             let done = server.run(&program, &lab, &job);
             let output = match &done {
-                // A guest that cannot tell by the share says it on its console.
+                // A guest that cannot use the share reports on its console.
                 Err(Error::NoResult(console)) if script.contains(CONSOLE) => console,
                 Err(error) => panic!("{title}: {error}"),
                 Ok(done) if done.status != 0 => {
@@ -257,14 +256,14 @@ fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: im
             };
             println!("{title}: {} s\n{output}", started.elapsed().as_secs());
             judge(&title, output);
-            // Whatever the guest did, the server is there.
+            // Whatever the guest did, the server still runs.
             server.control(&program, "status");
         }
     }
 }
 
 const FUNCTIONS: &str = include_str!("served/functions.sh");
-/// What is laid into each share.
+/// The programs put into each share.
 const PROGRAMS: [(&str, &str); 2] =
     [("rpmb.pl", include_str!("served/rpmb.pl")), ("bsg.pl", include_str!("served/bsg.pl"))];
 
@@ -289,8 +288,8 @@ fn linux_drives_our_controllers() {
     });
 }
 
-/// One process has two functions of one PCI device: both work at once, and one that is pulled out
-/// leaves the other.
+/// One process provides two functions of one PCI device: both work concurrently, and if one is
+/// unplugged the other stays.
 #[test]
 fn linux_has_two_functions_of_one_device() {
     let program = command();
@@ -324,8 +323,8 @@ fn linux_has_two_functions_of_one_device() {
     }
 }
 
-/// Disks behind a port multiplier: probe without a word of complaint, each with what is its own,
-/// one taken out and found again, one pulled off under reads of all.
+/// Disks behind a port multiplier: probed without any complaint, each with its own data, one
+/// removed and found again, one detached during reads of all.
 #[test]
 fn linux_drives_disks_behind_our_multipliers() {
     for device in MULTIPLIERS {
@@ -350,7 +349,7 @@ fn linux_drives_disks_behind_our_multipliers() {
     }
 }
 
-/// Both kinds of suspend that can be tried without waking from outside.
+/// Both kinds of suspend that can be tested without an external wake-up.
 #[test]
 fn linux_suspends_our_controllers() {
     on_each(&DEVICES, include_str!("served/suspends.sh"), |title, output| {
@@ -360,8 +359,8 @@ fn linux_suspends_our_controllers() {
     });
 }
 
-/// A gigabyte with CRCs; a file system under work of every kind, by fsstress too if this machine
-/// has one.
+/// A gigabyte with CRCs; a file system under work of every kind, including fsstress if this machine
+/// has it.
 #[test]
 fn linux_fills_and_stresses_our_disks() {
     let of_size = |target, device| Device { target, ..device };
@@ -383,8 +382,8 @@ fn linux_fills_and_stresses_our_disks() {
 }
 
 /// Its descriptors, link power, power modes and RPMB, with the ids of QEMU's controller, and with
-/// those of Intel's Alder Lake-N, of which alone ufshcd-pci believes that WriteBooster works. With
-/// 6.12 also the queries of programs, by drivers built for it.
+/// those of Intel's Alder Lake-N, the only one on which ufshcd-pci trusts WriteBooster to work.
+/// With 6.12 also queries by programs, with drivers built for it.
 #[test]
 fn linux_manages_our_ufs() {
     let wanted = ["ok descriptors", "ok runtime", "ok rpmb"];
@@ -392,7 +391,7 @@ fn linux_manages_our_ufs() {
         for wanted in wanted.iter().chain([&own]) {
             assert!(output.contains(wanted), "{title}: {wanted}");
         }
-        // Each level there and back: the link hibernates, the device sleeps, both are off.
+        // Each level and back: the link hibernates, the device sleeps, both are off.
         for states in [
             "level 1: ufshcd_wl_runtime_suspend UFS_ACTIVE_PWR_MODE UIC_LINK_HIBERN8_STATE 0",
             "level 3: ufshcd_wl_runtime_suspend UFS_SLEEP_PWR_MODE UIC_LINK_HIBERN8_STATE 0",

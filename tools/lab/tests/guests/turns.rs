@@ -1,12 +1,12 @@
 //! Thirty rounds of Linux and Flysch writing the same flash in turn, on the device itself: what one
-//! shows in the end the other shows at its start, and what was synced outlives power cuts of both.
+//! shows at the end the other shows at its start, and what was synced survives power cuts of both.
 
 use std::time::Duration;
 
-/// Rounds of each case, unless `FLYSCH_LAB_ROUNDS` tells another number.
+/// Number of rounds of each case, unless `FLYSCH_LAB_ROUNDS` sets another.
 const ROUNDS: u64 = 30;
 
-/// Whether UBI keeps a fastmap when Linux has the flash.
+/// Whether UBI keeps a fastmap while Linux has the flash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernel {
     Plain,
@@ -17,8 +17,8 @@ const UBIFS_OPTIONS: &str = "compr=zstd compr=lzo compr=zlib compr=none";
 const JFFS2_OPTIONS: &str = "compr=lzo compr=zlib '' compr=none";
 
 /// One call of `turns`: name, file system, chip, seed, options of the attach and of the first
-/// mount; see turns/rounds.sh. Linux mounts with the options by turns. `FLYSCH_LAB_SEED` is added
-/// to the seed: other rounds.
+/// mount; see turns/rounds.sh. Linux mounts with the options in turn. `FLYSCH_LAB_SEED` is added to
+/// the seed, for different rounds.
 fn run(kernel: Kernel, options: &str, case: (&str, u64, &str)) {
     let Some(lab) = crate::common::lab() else { return };
     let rounds = number("FLYSCH_LAB_ROUNDS").unwrap_or(ROUNDS);
@@ -45,7 +45,7 @@ fn run(kernel: Kernel, options: &str, case: (&str, u64, &str)) {
     assert!(output.lines().any(|line| line.starts_with("turns ")), "{output}");
 }
 
-/// What a variable says, if it is set.
+/// The value of a variable, if it is set.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect(name))
 }
@@ -65,7 +65,7 @@ fn ubifs_is_written_in_turn_on_nor() {
     run(Kernel::Plain, UBIFS_OPTIONS, ("nor ubifs nor", 43, "'' compr=zlib"));
 }
 
-/// The command keeps no fastmap: it must void Linux's before it changes anything.
+/// The command keeps no fastmap: it must invalidate Linux's before it changes anything.
 #[test]
 fn ubifs_is_written_in_turn_over_fastmaps() {
     run(Kernel::Fastmap, UBIFS_OPTIONS, ("fastmap ubifs large", 44, "'' compr=lzo"));

@@ -1,4 +1,4 @@
-//! UBI devices that Flysch wrote, clean and cut, attached by Linux; and the other way round.
+//! UBI devices written by Flysch, clean and cut, attached by Linux; and the other way round.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use flysch_random::SplitMix64;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice, VolumeKind};
 use sha2::{Digest, Sha256};
 
-/// A chip that the guest can have, too.
+/// A chip that the guest can emulate, too.
 #[derive(Clone, Copy)]
 struct Chip {
     name: &'static str,
@@ -23,7 +23,8 @@ struct Chip {
 }
 
 fn chips() -> [Chip; 3] {
-    // nandsim's software Hamming code leaves half pages that can be programmed alone at 512 bytes.
+    // nandsim's software Hamming code leaves half pages of 512 bytes that can be programmed
+    // separately.
     [
         Chip {
             name: "large-page",
@@ -44,7 +45,7 @@ fn chips() -> [Chip; 3] {
     ]
 }
 
-/// Numbers that are the same at each run.
+/// Numbers that are the same in each run.
 struct Numbers(SplitMix64);
 
 impl Numbers {
@@ -62,7 +63,7 @@ fn options() -> DeviceOptions {
     DeviceOptions { wear_threshold: 3, ..DeviceOptions::default() }
 }
 
-/// Everything a device does, in one life.
+/// Everything that a device does, in one life.
 fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_ubi::Error> {
     let mut numbers = Numbers(SplitMix64::new(seed));
     let data = device.create(&NewVolume::dynamic(b"data", 12))?;
@@ -101,7 +102,7 @@ fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_
     device.sync()
 }
 
-/// What a device holds, a line each volume: id, name, kind, LEBs, digest of the content.
+/// The contents of a device, one line per volume: id, name, kind, LEBs, digest of the content.
 fn listing(flash: &mut FlashImage<Vec<u8>>) -> Result<String, flysch_ubi::Error> {
     let mut device = UbiDevice::attach(flash, &options())?;
     while device.work(100)? {}
@@ -175,7 +176,7 @@ fn linux_attaches_what_was_written_and_cut() {
     for chip in chips() {
         let share = tempfile::tempdir().unwrap();
         let mut cases = Vec::new();
-        // Prime, so that all kinds of operations are met.
+        // Prime, so that all kinds of operations are cut.
         for cut in [None].into_iter().chain((1..).step_by(23).map(Some)) {
             let (mut flash, ended) = lived(&chip, cut);
             fs::write(share.path().join(format!("{}.img", cases.len())), flash.storage()).unwrap();

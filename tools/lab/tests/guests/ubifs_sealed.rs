@@ -1,4 +1,4 @@
-//! Authenticated and encrypted UBIFS: as Linux writes it, unmounted and cut, and as it is made.
+//! Authenticated and encrypted UBIFS: written by Linux, unmounted and cut, and as made by us.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, OpenOptions, Proof, Ubif
 
 use crate::common::{AUTH_KEY, KEYS, call, command, complaints, difference, keys, lab, put_signed};
 
-/// Linux makes the file system; a directory for each way of encrypting, and one that is open.
+/// Linux makes the file system; a directory for each kind of encryption, and an unencrypted one.
 const SCRIPT: &str = r#"
     check_ubifs
     mounted() {
@@ -115,7 +115,7 @@ fn what_linux_signed_and_encrypted_is_verified_and_shown_as_linux_shows_it() {
     assert!(files > 1000, "{files} files compared");
 }
 
-/// Images that are made: name, how Linux mounts them, and how they are signed and encrypted.
+/// Images made by us: name, how Linux mounts them, and how they are signed and encrypted.
 const MADE: [(&str, &str, &str); 6] = [
     (
         "xts",
@@ -174,8 +174,8 @@ const MOUNT_MADE: &str = r#"
     }
 "#;
 
-/// By the command, signed and encrypted by policies of both versions: Linux mounts each with the
-/// keys and shows the tree it was made of; what it changes then is verified and shown by Flysch.
+/// Made by the command, signed and encrypted by policies of both versions: Linux mounts each with
+/// the keys and shows the tree it was made from; Flysch verifies and shows its later changes.
 #[test]
 fn what_is_made_signed_and_encrypted_is_mounted_by_linux() {
     let Some(lab) = lab() else { return };

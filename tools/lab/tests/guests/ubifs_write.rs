@@ -1,7 +1,7 @@
-//! UBIFS that Flysch wrote, clean and cut, mounted and written by Linux, and back again.
+//! UBIFS written by Flysch, clean and cut, mounted and written by Linux, and back again.
 //!
-//! The kernel's own checks (`/sys/kernel/debug/ubifs/chk_*`) are on: after each commit it holds
-//! index, LEB properties, orphans and files against each other and complains in its log.
+//! The kernel's own checks (`/sys/kernel/debug/ubifs/chk_*`) are on: after each commit it compares
+//! index, LEB properties, orphans and files with each other and complains in its log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,7 +23,7 @@ use flysch_ubifs::create::{self, CreateOptions, NewInode};
 use flysch_ubifs::{CipherMode, HashAlgorithm, OpenOptions, Policy, Ubifs, UbifsMut};
 use flysch_wire::ubifs::{Compression, KeyHash};
 
-/// A chip that the guest can have, too.
+/// A chip that the guest can emulate, too.
 struct Chip {
     name: &'static str,
     geometry: Geometry,
@@ -32,7 +32,7 @@ struct Chip {
     hash: KeyHash,
     /// Whether both keep a fastmap.
     fastmap: bool,
-    /// Whether it is authenticated, and everything in it encrypted.
+    /// Whether it is authenticated, and all its content encrypted.
     sealed: bool,
 }
 
@@ -73,7 +73,7 @@ fn chips() -> [Chip; 3] {
             geometry: Geometry::nor(4 << 20, 64 << 10),
             modules: "mtdram total_size=4096 erase_size=64",
             compression: Compression::Zstd,
-            // The first four bytes of a name: most names here have the same.
+            // The first four bytes of a name: most names here share them.
             hash: KeyHash::Test,
             fastmap: false,
             sealed: false,
@@ -151,7 +151,7 @@ fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Works on the file system; `cut`: until so many flash operations are done.
+/// Works on the file system; with `cut` until that many flash operations are done.
 fn work(
     chip: &Chip,
     flash: &mut FlashImage<Vec<u8>>,
@@ -190,7 +190,7 @@ fn live(
     }
 }
 
-/// What Flysch shows of it, reading; its check finds nothing.
+/// What Flysch shows of it when reading; its check finds nothing.
 fn shown(chip: &Chip, flash: &mut FlashImage<Vec<u8>>, what: &str) -> Manifest {
     let mut device = UbiDevice::attach(flash, &chip.options()).unwrap();
     let volume = device.volume_mut(0).unwrap();
@@ -201,7 +201,7 @@ fn shown(chip: &Chip, flash: &mut FlashImage<Vec<u8>>, what: &str) -> Manifest {
     manifest::of_file_system(&fs, Detail::Whole)
 }
 
-/// Blocks in all and left, as the mounted file system tells them.
+/// Total and free blocks, as reported by the mounted file system.
 fn space(chip: &Chip, mut flash: FlashImage<Vec<u8>>) -> String {
     let mut device = UbiDevice::attach(&mut flash, &chip.options()).unwrap();
     let fs = UbifsMut::open_with(device.volume_mut(0).unwrap(), &chip.keys()).unwrap();
@@ -209,7 +209,7 @@ fn space(chip: &Chip, mut flash: FlashImage<Vec<u8>>) -> String {
     format!("{} {}", all.blocks, all.blocks_free)
 }
 
-/// What a mebibyte takes in writes of 16 bytes, and in one.
+/// The space that a mebibyte takes in writes of 16 bytes, and in one.
 #[test]
 fn small_writes_take_what_linux_takes() {
     let Some(lab) = lab() else { return };
@@ -285,8 +285,8 @@ const FUNCTIONS: &str = r#"
 
 type Images = Vec<(String, FlashImage<Vec<u8>>)>;
 
-/// Linux mounts each image, compares, works on; the images come back. How many it attached by their
-/// fastmaps.
+/// Linux mounts each image, compares, and works on it; the images come back. Returns how many it
+/// attached by their fastmaps.
 fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, seed: u64) -> usize {
     let share = tempfile::tempdir().unwrap();
     if has_fastmap {
@@ -355,7 +355,7 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
     by_fastmap
 }
 
-/// A flash that is worked on and detached, one that is full, and cuts of both.
+/// A flash that is worked on and detached, a full one, and cuts of both.
 fn images(chip: &Chip) -> Images {
     let mut images = Vec::new();
     let mut clean = made(chip);
@@ -367,7 +367,7 @@ fn images(chip: &Chip) -> Images {
     }
     for cut in [None, Some(3000), Some(4003), Some(5005)] {
         let mut flash = clean.clone();
-        // For a volume of any lifetime, which the function's own name is not.
+        // For a volume of any lifetime, which the function's own name does not provide.
         #[allow(clippy::redundant_closure, reason = "without it the lifetimes do not fit")]
         live(chip, &mut flash, cut, |fs| fill(fs));
         images.push((cut.map_or("full".into(), |cut| format!("cut{cut}full")), flash));
@@ -376,7 +376,7 @@ fn images(chip: &Chip) -> Images {
     images
 }
 
-/// Twice Linux and Flysch; some of what Flysch does is cut.
+/// Linux and Flysch twice in turn; some of Flysch's work is cut.
 fn turns(lab: &Lab, chip: &Chip) -> Images {
     let mut images = images(chip);
     for round in 0..2 {
@@ -402,7 +402,8 @@ fn linux_and_flysch_write_in_turn() {
     }
 }
 
-/// The same with fastmaps of both; in the end by a Linux that knows none and has to let them go.
+/// The same with fastmaps of both; at the end with a Linux that does not know them and must discard
+/// them.
 #[test]
 fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {
     let Some(lab) = lab() else { return };
@@ -420,7 +421,7 @@ fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {
     }
 }
 
-/// The same signed and encrypted, clean and cut.
+/// The same, signed and encrypted, clean and cut.
 #[test]
 fn linux_and_flysch_write_signed_and_encrypted_in_turn() {
     let Some(lab) = lab() else { return };

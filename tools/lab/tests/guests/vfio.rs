@@ -1,5 +1,5 @@
 //! QEMU's UFS, NVMe, SATA, eMMC and SD devices behind an emulated Intel IOMMU: taken from Linux's
-//! drivers, driven by ours through VFIO, given back.
+//! drivers, driven by ours through VFIO, returned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ mod figure;
 
 /// What the scripts share.
 const FUNCTIONS: &str = include_str!("vfio/functions.sh");
-/// A machine with an IOMMU whose interrupts are remapped.
+/// A machine with an IOMMU that remaps interrupts.
 const IOMMU: [&str; 4] =
     ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on"];
 /// NVMe and UFS, alone in their groups.
@@ -25,8 +25,8 @@ const DRIVES: [&str; 6] = [
     "-device",
     "ufs-lu,bus=ufs,drive=lu0",
 ];
-/// A SATA disk, an eMMC device (QEMU 11) and an SD card, likewise. A card goes to the controller
-/// before it.
+/// A SATA disk, an eMMC device (QEMU 11) and an SD card, likewise. A card belongs to the preceding
+/// controller.
 const CARDS: [&str; 12] = [
     "-device",
     "ich9-ahci,id=ahci,addr=13",
@@ -41,10 +41,10 @@ const CARDS: [&str; 12] = [
     "-device",
     "sd-card,drive=card",
 ];
-/// Drives of [`CARDS`] and their sizes, MiB: of the eMMC device boot partitions and replay
-/// protected memory, too; what is left of a card is a power of two.
+/// Drives of [`CARDS`] and their sizes, MiB: for the eMMC device including boot partitions and
+/// replay protected memory; the rest of a card must be a power of two.
 const CARD_DRIVES: [(&str, u64); 3] = [("sata", 128), ("mmc", 256 + 4), ("card", 256)];
-/// Two functions of one device: nothing keeps them apart, so they are one group.
+/// Two functions of one device: nothing isolates them, so they are one group.
 const PAIR: [&str; 4] = [
     "-device",
     "nvme,drive=one,serial=one,addr=12.0,multifunction=on",
@@ -52,7 +52,7 @@ const PAIR: [&str; 4] = [
     "nvme,drive=two,serial=two,addr=12.1",
 ];
 
-/// A drive for QEMU, of a new file in that folder.
+/// A drive for QEMU, backed by a new file in that folder.
 fn drive(name: &str, mib: u64, folder: &Path) -> [String; 2] {
     let path = folder.join(name);
     std::fs::File::create(&path).and_then(|file| file.set_len(mib << 20)).unwrap();
@@ -60,7 +60,7 @@ fn drive(name: &str, mib: u64, folder: &Path) -> [String; 2] {
     ["-drive".into(), format!("if=none,id={name},format=raw,file={path}")]
 }
 
-/// What the guest wrote, which ends well.
+/// The output of the guest, which must succeed.
 fn run(lab: &Lab, job: &Job<'_>) -> String {
     let timeout = Duration::from_secs(1800);
     let done = lab.run(&Job { timeout, memory_mib: 1536, ..job.clone() });
@@ -114,7 +114,7 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
     }
 }
 
-/// The IOMMU's driver is the judge: what the device tried to write elsewhere is in its log.
+/// The IOMMU's driver is the judge: attempts of the device to write elsewhere are in its log.
 #[test]
 fn device_reaches_its_memory_and_no_other() {
     let Some(lab) = lab() else { return };
@@ -139,8 +139,8 @@ fn device_reaches_its_memory_and_no_other() {
     assert!(output.contains(&format!("[00:10.0] fault addr {address} ")), "{address}");
 }
 
-/// The same by files of single devices and iommufd, in a kernel that has them (its modules are
-/// built for this: the distribution's has none).
+/// The same with files for single devices and iommufd, in a kernel that has them (its modules are
+/// built for this: the distribution has none).
 #[test]
 fn functions_are_opened_by_their_own_files() {
     let Some(lab) = lab() else { return };
@@ -177,7 +177,7 @@ fn functions_are_opened_by_their_own_files() {
     assert!(output.contains("ok interrupts\n"), "no interrupt remapping");
 }
 
-/// What the machine lacks is named, with what helps.
+/// What the machine lacks is named, together with the remedy.
 #[test]
 fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
     let Some(lab) = lab() else { return };
@@ -226,7 +226,7 @@ fn models_outside_are_driven_by_drivers_inside() {
     let machine = "q35,kernel-irqchip=split,memory-backend=memory";
     let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
     for at in 0..targets.len() {
-        // Each has a slot, as functions of one device share a group.
+        // Each has its own slot, since functions of one device share a group.
         arguments.extend(["-device".into(), server.client(at, &format!("1{at}"))]);
     }
     let script = format!("{FUNCTIONS}\n{}", include_str!("vfio/models.sh"));

@@ -1,4 +1,4 @@
-//! Every workload in every setting: a numbered list of worlds, run in parts, one line for each.
+//! Every workload in every setting: a numbered list of worlds, run in parts, with a line for each.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -15,26 +15,26 @@ use super::setting::{Bad, Cells, Gear, Part, Setting, User, Wear, World};
 use super::workloads::WORKLOADS;
 use super::{Plan, Report};
 
-/// Seeds of every other coordinate.
+/// Number of seeds for each combination of the other coordinates.
 pub const SEEDS: u64 = 20;
-/// Decides the order of the list.
+/// Determines the order of the list.
 const ORDER: u64 = 0x5EED;
 
-/// All worlds, in their order.
+/// All worlds in order.
 #[derive(Debug)]
 pub struct Space {
     worlds: Vec<World>,
 }
 
 impl Space {
-    /// All that are possible.
+    /// All possible worlds.
     pub fn new() -> Self {
         let mut worlds = vec![];
         for setting in settings() {
             let fitting = WORKLOADS.iter().filter(|workload| workload.fits(&setting));
             worlds.extend(fitting.map(|workload| World { workload, setting }));
         }
-        // Shuffled: every part of the list, and every shard, is a sample of all.
+        // Shuffled: every part of the list, and every shard, is a sample of the whole.
         let mut random = Random::new(ORDER);
         for left in (1..worlds.len()).rev() {
             worlds.swap(left, random.below(left as u64 + 1) as usize);
@@ -42,12 +42,12 @@ impl Space {
         Self { worlds }
     }
 
-    /// How many there are.
+    /// Number of worlds.
     pub fn len(&self) -> u64 {
         self.worlds.len() as u64
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.worlds.is_empty()
     }
@@ -86,14 +86,14 @@ fn settings() -> Vec<Setting> {
     each(&all, Gear::ALL, |setting, gear| setting.gear = gear)
 }
 
-/// Only some values of a coordinate: `chip=die4,bch*`.
+/// A restriction to some values of a coordinate: `chip=die4,bch*`.
 #[derive(Clone, Debug)]
 pub struct Only {
     place: usize,
     values: Vec<String>,
 }
 
-/// The names of the coordinates, in the order in which a world is written.
+/// The names of the coordinates, in the order of a world's notation.
 pub const COORDINATES: [&str; 8] =
     ["workload", "chip", "bad", "wear", "cells", "user", "device", "seed"];
 
@@ -121,7 +121,7 @@ impl Only {
     }
 }
 
-/// Cuts and what was wrong after them.
+/// The number of cuts, and of those after which something was wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Cuts tried.
@@ -130,43 +130,44 @@ pub struct Tally {
     pub wrong: u64,
 }
 
-/// Something that was wrong.
+/// A problem that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// After which cuts; empty: without one.
+    /// The cuts that lead to it; empty if it occurs without one.
     pub cut: String,
-    /// What.
+    /// The problem.
     pub problem: String,
-    /// The command that shows it again.
+    /// The command that reproduces it.
     pub again: String,
 }
 
-/// What became of a world: one line of the results.
+/// The result of a world: one line of the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Its coordinates.
     pub world: String,
-    /// Its number, and how many there are.
+    /// Its number.
     pub number: u64,
-    /// Worlds in all.
+    /// Total number of worlds.
     pub of: u64,
-    /// Points asked for; 0: all.
+    /// Number of points requested; 0 for all.
     pub points: u64,
-    /// Cuts within each other.
+    /// Nesting depth of cuts.
     pub depth: u32,
-    /// Programs and erases of the workload.
+    /// Number of programs and erases of the workload.
     pub operations: u64,
-    /// By the name of the tear.
+    /// Counts by name of the tear.
     pub tears: BTreeMap<String, Tally>,
-    /// The first things that were wrong.
+    /// The first problems found.
     pub findings: Vec<Finding>,
-    /// Why there was nothing to cut: so many failures that the device takes no more writes.
+    /// Why there was nothing to cut: there were so many failures that the device takes no more
+    /// writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
 }
 
 impl Line {
-    /// All its cuts together.
+    /// All its cuts combined.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
         self.tears.values().for_each(|tally| total.add(*tally));
@@ -175,7 +176,7 @@ impl Line {
         total
     }
 
-    /// What may not be in a file twice.
+    /// The key, which must be unique within a file.
     pub fn key(&self) -> String {
         let tears: Vec<&str> = self.tears.keys().map(String::as_str).collect();
         key(&self.world, self.points, self.depth, &tears)
@@ -183,7 +184,7 @@ impl Line {
 }
 
 impl Tally {
-    /// Both together.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: Self) {
         self.cuts += other.cuts;
         self.wrong += other.wrong;
@@ -196,31 +197,31 @@ fn key(world: &str, points: u64, depth: u32, tears: &[&str]) -> String {
     format!("{world} {points} {depth} {}", tears.join(","))
 }
 
-/// Which worlds are run and how.
+/// The worlds to run, and how.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// Whose part of the list.
+    /// The part of the list.
     pub shard: Shard,
-    /// Which coordinates.
+    /// Restrictions on coordinates.
     pub only: Vec<Only>,
-    /// Worlds at most; all without it.
+    /// Maximum number of worlds; `None` for all.
     pub worlds: Option<usize>,
-    /// Cuts in each.
+    /// The cuts in each world.
     pub plan: Plan,
-    /// Threads.
+    /// Number of threads.
     pub jobs: usize,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Worlds run.
+    /// Number of worlds run.
     pub worlds: u64,
-    /// Worlds that were in the file.
+    /// Number of worlds that were already in the file.
     pub skipped: u64,
     /// Cuts.
     pub total: Tally,
-    /// Whether somebody stopped it.
+    /// Whether it was interrupted.
     pub stopped: bool,
 }
 
@@ -231,7 +232,7 @@ impl Campaign {
         key(world, self.plan.points.unwrap_or(0), self.plan.depth, &tears)
     }
 
-    /// The numbers of the worlds that are run.
+    /// The numbers of the worlds to run.
     pub fn chosen(&self, space: &Space) -> Vec<u64> {
         let wanted = |number: &u64| {
             let world = space.world(*number).to_string();
@@ -241,7 +242,7 @@ impl Campaign {
         mine.filter(wanted).take(self.worlds.unwrap_or(usize::MAX)).collect()
     }
 
-    /// One world.
+    /// Runs one world.
     pub fn one(&self, space: &Space, number: u64) -> Line {
         let World { workload, setting } = space.world(number);
         let world = space.world(number).to_string();
@@ -267,11 +268,11 @@ impl Campaign {
         line
     }
 
-    /// Runs the worlds that are not in the file yet. `told` hears of each, in any order; `stop`
-    /// ends the run after those under way.
+    /// Runs the worlds that are not yet in the file. `told` is called for each, in any order;
+    /// `stop` ends the run after those in progress.
     ///
     /// # Errors
-    /// When the results cannot be written.
+    /// If the results cannot be written.
     pub fn run(
         &self,
         space: &Space,
@@ -316,7 +317,7 @@ impl Campaign {
     }
 }
 
-/// Whether a device says that its reserve is used up.
+/// Whether the message of a device means that its reserve is used up.
 fn is_worn_out(why: &str) -> bool {
     why.contains("no reserved block is left")
 }
@@ -339,7 +340,7 @@ fn fill(line: &mut Line, report: &Report) {
         .collect();
 }
 
-/// The item of a line of the results, for [`Ledger::open`].
+/// The key of a line of the results, for [`Ledger::open`].
 pub fn key_of(value: &Value) -> Option<String> {
     Line::deserialize(value).ok().map(|line| line.key())
 }

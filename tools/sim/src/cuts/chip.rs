@@ -1,4 +1,4 @@
-//! The chips that are cut: a model, with or without error correction in software over it.
+//! The chips that are cut: a model, with or without error correction in software above it.
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
 use flysch_models::flash::{Power, Violation};
@@ -45,7 +45,7 @@ impl Chip {
         }
     }
 
-    /// Its supply.
+    /// Its power supply.
     pub fn power(&self) -> &Power {
         match self {
             Self::Nor(chip) => chip.power(),
@@ -54,7 +54,7 @@ impl Chip {
         }
     }
 
-    /// Its supply, to be cut.
+    /// Its power supply, to be cut.
     pub fn power_mut(&mut self) -> &mut Power {
         match self {
             Self::Nor(chip) => chip.power_mut(),
@@ -63,7 +63,7 @@ impl Chip {
         }
     }
 
-    /// Rules of the chip that were broken.
+    /// The chip's rules that were violated.
     pub fn violations(&self) -> &[Violation] {
         match (self, self.cells()) {
             (Self::Nor(chip), _) => chip.violations(),
@@ -71,7 +71,7 @@ impl Chip {
         }
     }
 
-    /// Whether an operation was cut in block `block` since it was last erased whole.
+    /// Whether an operation was cut in block `block` since its last complete erase.
     pub fn is_torn(&self, block: u32) -> bool {
         match (self, self.cells()) {
             (Self::Nor(chip), _) => chip.is_torn(block),
@@ -79,14 +79,15 @@ impl Chip {
         }
     }
 
-    /// Lets time pass in which charge leaks from the cells; nothing on NOR, which does not age so.
+    /// Lets time pass in which charge leaks from the cells; no effect on NOR, which does not age
+    /// this way.
     pub fn wait(&mut self, ns: u64) {
         if let Some(cells) = self.cells_mut() {
             cells.wait(ns);
         }
     }
 
-    /// Ages every block as so many erases would.
+    /// Ages every block as `erases` erases would.
     pub fn wear_out(&mut self, erases: u32) {
         for block in 0..self.geometry().blocks() {
             if let Some(cells) = self.cells_mut() {
@@ -95,7 +96,7 @@ impl Chip {
         }
     }
 
-    /// Most bytes that one operation programs; they lie between multiples of that.
+    /// Maximum number of bytes that one operation programs; they are between multiples of that.
     pub fn program_size(&self) -> u32 {
         match self {
             Self::Nor(chip) => chip.profile().buffer_size,
@@ -103,7 +104,7 @@ impl Chip {
         }
     }
 
-    /// Programs and erases so far.
+    /// Number of programs and erases so far.
     pub fn operations(&self) -> u64 {
         self.power().operations()
     }

@@ -1,9 +1,9 @@
 //! File systems under power cuts: steps on files, and what is known of them.
 //!
-//! The same steps are done to the file system and to a model in memory. What is known at an instant
-//! is every state of the model since the last sync, and the one that the step under way leads to.
-//! After a cut each name, attribute, extended attribute and block of content must be as in one of
-//! these states; what is the same in all of them is certain.
+//! The same steps are applied to the file system and to a model in memory. At any instant the
+//! possible states are all states of the model since the last sync, and the one that the current
+//! step leads to. After a cut each name, attribute, extended attribute and block of content must be
+//! as in one of these states; what is the same in all of them is certain.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,67 +25,67 @@ use super::setting::User;
 use super::tree::{Node, Tree};
 use super::ubi::{judge, rules};
 
-/// Unit of content that is old or new as a whole.
+/// Unit of content that is entirely old or new.
 const BLOCK: usize = 4096;
 /// Time of the first step, seconds.
 const EPOCH: i64 = 1_700_000_000;
 
-/// One step of a workload. Paths begin without a slash.
+/// One step of a workload. Paths do not begin with a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 pub enum Step {
-    /// Make a file.
+    /// Creates a file.
     Create(String),
-    /// Make a directory.
+    /// Creates a directory.
     Directory(String),
-    /// Make a symlink.
+    /// Creates a symlink.
     Symlink { path: String, target: String },
-    /// Write `len` bytes at `at`; those of text compress, others do not.
+    /// Writes `len` bytes at `at`; text is compressible, other content is not.
     Write { path: String, at: u64, len: usize, is_text: bool },
-    /// Set a length.
+    /// Sets the length.
     Truncate { path: String, size: u64 },
-    /// Move a name.
+    /// Renames.
     Rename { from: String, to: String, how: Rename },
-    /// Give one more name.
+    /// Adds a hard link.
     Link { path: String, to: String },
-    /// Remove a name, and the file if it was the last one.
+    /// Removes a name, and the file if it was the last one.
     Remove(String),
-    /// Remove the last name of a file that is open.
+    /// Removes the last name of an open file.
     RemoveOpen(String),
-    /// Write to the file that was removed while open.
+    /// Writes to the file that was removed while open.
     WriteOpen { at: u64, len: usize },
-    /// Close it.
+    /// Closes it.
     Close,
-    /// Change permissions.
+    /// Changes the permissions.
     Permissions { path: String, mode: u16 },
-    /// Set an extended attribute to `len` bytes.
+    /// Sets an extended attribute to `len` bytes.
     Xattr { path: String, name: &'static str, len: usize },
-    /// Remove it.
+    /// Removes an extended attribute.
     RemoveXattr { path: String, name: &'static str },
-    /// Make everything durable.
+    /// Makes everything durable.
     Sync,
-    /// Make one file durable.
+    /// Makes one file durable.
     SyncFile(String),
-    /// Unmount and mount again.
+    /// Unmounts and mounts again.
     Remount,
 }
 
-/// A file system that is mounted for writing.
+/// A file system mounted for writing.
 pub trait Mounted: DerefMut<Target = dyn FileSystemMut> {
     /// Unmounts it cleanly.
     ///
     /// # Errors
-    /// What went wrong.
+    /// If it fails.
     fn close(self: Box<Self>) -> Result<(), String>;
 }
 
-/// How a file system is put on a chip.
+/// A file system on a chip.
 pub trait Stack: 'static {
-    /// Whether a file may have its old and its new name after a cut in a rename.
+    /// Whether a file may have both its old and its new name after a cut in a rename.
     const RENAME_DOUBLES: bool;
-    /// The worst that the checker may find after a cut.
+    /// The most severe finding that the checker may report after a cut.
     const LEFT_BEHIND: Severity;
-    /// Whether a block of content may be new in part: where a page goes into two nodes.
+    /// Whether a block of content may be partly new, because a page goes into two nodes.
     const SPLITS_BLOCKS: bool;
 
     /// A new chip.
@@ -93,34 +93,34 @@ pub trait Stack: 'static {
     /// Makes an empty file system.
     ///
     /// # Errors
-    /// What went wrong.
+    /// If it fails.
     fn make(&self, flash: Probe) -> Result<(), String>;
     /// Mounts it for writing.
     ///
     /// # Errors
-    /// What went wrong.
+    /// If it fails.
     fn mount(&self, flash: Probe) -> Result<Box<dyn Mounted>, String>;
-    /// What the checker says of it.
+    /// The findings of the checker.
     ///
     /// # Errors
-    /// When there is nothing to check.
+    /// If there is nothing to check.
     fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String>;
 }
 
 /// A workload on files.
 #[derive(Debug)]
 pub struct FileScenario<S> {
-    /// What it runs on.
+    /// The file system and the chip it runs on.
     pub stack: S,
     /// Steps before the first cut.
     pub before: Vec<Step>,
-    /// Steps that are cut.
+    /// Steps in which cuts are made.
     pub steps: Vec<Step>,
-    /// Who uses it.
+    /// The user of the file system.
     pub user: User,
-    /// Decides what is left open.
+    /// Determines everything else.
     pub seed: u64,
-    /// Programs and erases fail.
+    /// Whether programs and erases fail.
     pub fails: bool,
 }
 
@@ -132,15 +132,15 @@ pub struct Knowledge {
     ids: BTreeMap<u64, u64>,
     /// States since the last sync, the current one last.
     states: Vec<Rc<Tree>>,
-    /// The state the step under way leads to, and the file it makes.
+    /// The state that the current step leads to, and the file it creates.
     next: Option<(Rc<Tree>, Option<u64>)>,
-    /// From which of the states on a file is durable.
+    /// The index of the first state in which a file is durable.
     since: BTreeMap<u64, usize>,
-    /// The file that was removed while open: its numbers in the file system and in the model.
+    /// The file removed while open: its inode numbers in the file system and in the model.
     open: Option<(Inode, Inode)>,
     step: Option<Step>,
     number: usize,
-    /// Steps refused for want of space.
+    /// Number of steps refused for lack of space.
     refused: usize,
 }
 
@@ -150,7 +150,7 @@ impl std::fmt::Debug for Knowledge {
     }
 }
 
-/// What a file system may do that others may not.
+/// What a file system is allowed to do after a cut.
 struct Rules {
     doubles: bool,
     splits: bool,
@@ -162,10 +162,10 @@ impl Rules {
     }
 }
 
-/// Without a cut there is nothing to forgive.
+/// Without a cut nothing is excused.
 const STRICT: Rules = Rules { doubles: false, splits: false };
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     made: Option<Inode>,
@@ -177,7 +177,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Content that is different for every step.
+/// Content that differs for every step.
 fn content(seed: usize, len: usize, is_text: bool) -> Vec<u8> {
     let mut random = flysch_models::random::Random::new(seed as u64);
     if is_text {
@@ -192,7 +192,7 @@ fn content(seed: usize, len: usize, is_text: bool) -> Vec<u8> {
     (0..len).map(|_| random.bits() as u8).collect()
 }
 
-/// The directory that `path` ends in, and the name in it.
+/// The directory at the end of `path`, and the name in it.
 fn locate<'p, F: FileSystem + ?Sized>(fs: &F, path: &'p str) -> Result<(Inode, &'p [u8]), Error> {
     let mut at = fs.statistics().root;
     let mut parts = path.split('/').peekable();
@@ -215,7 +215,7 @@ fn new_file(kind: FileKind, target: &[u8]) -> NewFile<'_> {
     NewFile { kind, permissions, owner: 1000, group: 100, device: DeviceNumber::default(), target }
 }
 
-/// Does a step that changes attributes.
+/// Performs a step that changes attributes.
 fn change<F: FileSystemMut + ?Sized>(
     fs: &mut F,
     (number, step): (usize, &Step),
@@ -246,7 +246,7 @@ fn change<F: FileSystemMut + ?Sized>(
     Ok(())
 }
 
-/// Does a step to a file system, or to the model.
+/// Performs a step on a file system or on the model.
 fn perform<F: FileSystemMut + ?Sized>(
     fs: &mut F,
     (number, step): (usize, &Step),
@@ -342,23 +342,23 @@ impl Knowledge {
         })
     }
 
-    /// The states that something may be in, from the `first` on.
+    /// The possible states, from the `first` on.
     fn possible(&self, first: usize) -> impl Iterator<Item = &Tree> {
         let next = self.next.iter().map(|(tree, _)| &**tree);
         self.states.iter().skip(first).map(|tree| &**tree).chain(next)
     }
 
-    /// All of it is durable.
+    /// Everything is durable.
     fn settle(&mut self) {
         self.states.drain(..self.states.len() - 1);
         self.since.clear();
     }
 
-    /// Whether `found` may be what is there after a cut now.
+    /// Whether `found` is possible after a cut now.
     fn allows(&self, found: &Tree, rules: &Rules) -> Result<(), String> {
         let mut ids = self.ids.clone();
         if let Some((_, Some(made))) = &self.next {
-            // A number may be given anew when nothing is left of the file that had it.
+            // An inode number may be reused when nothing is left of its previous file.
             let is_left = |model: &u64| self.possible(0).any(|tree| tree.nodes.contains_key(model));
             let is_new = |inode: &&u64| !ids.get(inode).is_some_and(is_left);
             let new = found.nodes.keys().find(is_new).copied();
@@ -468,7 +468,7 @@ impl Knowledge {
     }
 }
 
-/// Each block is as in one state, or was not there in one and is a hole now.
+/// Each block is as in one state, or was absent in one and is a hole now.
 fn allows_content(nodes: &[&Node], found: &[u8], splits: bool) -> Result<(), String> {
     let sizes = || nodes.iter().map(|node| node.content.len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
@@ -532,7 +532,7 @@ impl<S: Stack> FileScenario<S> {
     }
 }
 
-/// Does the step to the model, and says what may come of it.
+/// Performs the step on the model, and records the possible results.
 fn plan(
     known: &mut Knowledge,
     number: usize,
@@ -552,7 +552,7 @@ fn plan(
     Ok((model, modelled))
 }
 
-/// The step is over.
+/// The step is finished.
 fn finish(
     known: &mut Knowledge,
     (number, step): (usize, &Step),
@@ -573,7 +573,7 @@ fn finish(
     if let Some(written) = done.written
         && modelled.written != Some(written)
     {
-        // Not all was taken: so it is for the model.
+        // Not everything was written: the model follows.
         model = known.model.clone();
         let open = known.open.map(|(_, model)| model);
         perform(&mut model, (number, step), open, Some(written)).map_err(text)?;
@@ -655,7 +655,7 @@ impl<S: Stack> Scenario for FileScenario<S> {
         if let Some(what) = goes_on.difference(&end) {
             return Err(place(format!("going on: another mount shows something else: {what}")));
         }
-        // Blocks that failed while it was mounted are erased then; else there is nothing to do.
+        // It erases blocks that failed while mounted; otherwise it has nothing to do.
         if self.fails {
             fs.sync(None).map_err(|e| place(format!("the last sync: {e}")))?;
         }
@@ -666,7 +666,7 @@ impl<S: Stack> Scenario for FileScenario<S> {
 }
 
 impl<S: Stack> FileScenario<S> {
-    /// The file system is not needed any more: it is closed, or just synced and dropped.
+    /// The file system is no longer needed: closes it, or just syncs and drops it.
     fn leave(&self, mut fs: Box<dyn Mounted>) -> Result<(), String> {
         match self.user {
             User::Bare => fs.sync(None).map_err(text),
@@ -680,8 +680,8 @@ impl<S: Stack> FileScenario<S> {
     }
 }
 
-/// Life goes on: a file is made, written, moved and removed; another one stays. Returns what is
-/// there then.
+/// Continues to use the file system: creates, writes, renames and removes a file, while another one
+/// stays. Returns the state afterwards.
 fn go_on(fs: &mut dyn FileSystemMut) -> Result<Tree, String> {
     let now = Timestamp { seconds: EPOCH + 100_000, nanoseconds: 0 };
     let root = fs.statistics().root;
@@ -709,7 +709,7 @@ fn go_on(fs: &mut dyn FileSystemMut) -> Result<Tree, String> {
     Tree::of(fs, None)
 }
 
-/// Removing is always possible.
+/// Removing must always be possible.
 fn make_room(fs: &mut dyn FileSystemMut, now: Timestamp) -> Result<(), String> {
     let root = fs.statistics().root;
     let mut victim = None;

@@ -1,4 +1,4 @@
-//! Mistakes planted between the stack and the chip, to prove that they are found.
+//! Mistakes planted between the stack and the chip, to prove that they are detected.
 
 use std::collections::HashMap;
 
@@ -8,32 +8,33 @@ use super::probe::Probe;
 
 /// Volume number of the anchor of a fastmap.
 const FASTMAP_ANCHOR: u32 = 0x7FFF_F000;
-/// Bytes of the headers of UBI.
+/// Size of the UBI headers, bytes.
 const HEADER_LEN: usize = 64;
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
-    /// Every program is held back until something is done to another block: the wrong order.
+    /// Every program is held back until another block is accessed: the wrong order.
     Reordered,
-    /// Requests to make things durable are reported done and not passed on. It is the workload that
-    /// leaves them out.
+    /// Requests to make data durable are reported done and not passed on, as if the workload had
+    /// left them out.
     SkippedSync,
-    /// One erase in three is reported done and was not.
+    /// One erase in three is reported done without being done.
     SkippedErase,
-    /// What a recovery copies is read once more for it, and not judged again: the verdict is from
-    /// one look at the page, the copy from another.
+    /// Data that a recovery copies is read again for the copy, and not judged again: the verdict is
+    /// from one read of the page, the copy from another.
     SecondLook,
-    /// What a recovery copies is used where it was, and copied when somebody syncs, or erases it.
+    /// Data that a recovery copies is used in its old place, and copied only at a sync or when it
+    /// is erased.
     LateMove,
-    /// The last program stays in a buffer, over a sync as well, until there is another.
+    /// The last program stays in a buffer, even across a sync, until there is another.
     LostTail,
-    /// The block of a fastmap that became void is erased when it is needed again, and not before.
+    /// The block of a void fastmap is erased only when it is needed again.
     OldFastmap,
 }
 
 impl Mistake {
-    /// All, with their names.
+    /// All of them, with their names.
     pub const ALL: [(&str, Self); 7] = [
         ("reordered", Self::Reordered),
         ("skipped-sync", Self::SkippedSync),
@@ -44,7 +45,7 @@ impl Mistake {
         ("old-fastmap", Self::OldFastmap),
     ];
 
-    /// Whether it is made while a cut is recovered from, not while the workload runs.
+    /// Whether it is made during recovery from a cut, not while the workload runs.
     pub fn is_of_recovery(self) -> bool {
         matches!(self, Self::SecondLook | Self::LateMove)
     }
@@ -62,7 +63,7 @@ impl std::str::FromStr for Mistake {
     }
 }
 
-/// A program that was not done yet though it was reported done.
+/// A program that was reported done but not yet done.
 #[derive(Clone, Debug)]
 struct Held {
     offset: u64,
@@ -70,7 +71,7 @@ struct Held {
 }
 
 impl Held {
-    /// What a read at `offset` sees of it.
+    /// Applies it to the result of a read at `offset`.
     fn show(&self, offset: u64, buffer: &mut [u8]) {
         let start = self.offset.saturating_sub(offset) as usize;
         let skip = offset.saturating_sub(self.offset) as usize;
@@ -79,32 +80,32 @@ impl Held {
     }
 }
 
-/// A page that was copied in words only.
+/// A page that was copied only nominally.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     from: u64,
     to: u64,
 }
 
-/// A block that was not erased though it was reported done, and what was programmed since.
+/// A block that was reported erased but is not, and what was programmed since.
 #[derive(Clone, Debug)]
 struct Stale {
     block: u32,
     programs: Vec<Held>,
 }
 
-/// What mistakes remember.
+/// The state of the mistakes.
 #[derive(Debug, Default)]
 pub(super) struct Planted {
     held: Option<Held>,
     erases: u64,
-    /// Whole pages that were read, and where.
+    /// Whole pages that were read, and their places.
     seen: HashMap<Vec<u8>, u64>,
     moves: Vec<Move>,
     stale: Option<Stale>,
 }
 
-/// The places of whole pages in `len` bytes at `offset`: their offsets and where in the bytes.
+/// The whole pages in `len` bytes at `offset`: their offsets and positions in the bytes.
 fn pages(geometry: &Geometry, offset: u64, len: usize) -> Vec<(u64, usize)> {
     let page = u64::from(geometry.write_size.max(256));
     let first = offset.next_multiple_of(page);
@@ -114,7 +115,7 @@ fn pages(geometry: &Geometry, offset: u64, len: usize) -> Vec<(u64, usize)> {
 }
 
 impl Probe {
-    /// What was read, as a stack with that mistake reads it.
+    /// Reads as a stack with that mistake does.
     pub(super) fn read_wrongly(
         &self,
         offset: u64,
@@ -155,7 +156,7 @@ impl Probe {
         result
     }
 
-    /// Does the program that was held back.
+    /// Performs the program that was held back.
     fn let_go(&self) -> Result<(), Error> {
         let held = self.state().planted.held.take();
         match held {
@@ -169,7 +170,7 @@ impl Probe {
         self.state().planted.held.as_ref().map(|held| geometry.block_of(held.offset))
     }
 
-    /// Programs, or does not, as the mistake has it.
+    /// Programs, or does not, depending on the mistake.
     pub(super) fn program_wrongly(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         match self.mistake() {
             Some(Mistake::Reordered) => match self.held_block() {
@@ -217,14 +218,14 @@ impl Probe {
             return self.program_rightly(offset, &data);
         }
         if !own.is_empty() {
-            // Pages go upwards: what is below in the block is copied now.
+            // Pages must be programmed upwards: lower ones in the block are copied now.
             self.do_moves(|moved| geometry.block_of(moved.to) == geometry.block_of(offset))?;
         }
         own.into_iter()
             .try_for_each(|(at, place)| self.program_rightly(at, &data[place..place + page]))
     }
 
-    /// Copies what was to be copied, with a look of its own at it.
+    /// Performs pending copies, reading each page again.
     fn do_moves(&self, which: impl Fn(&Move) -> bool) -> Result<(), Error> {
         let all = std::mem::take(&mut self.state().planted.moves);
         let (now, later): (Vec<Move>, Vec<Move>) = all.into_iter().partition(which);
@@ -237,7 +238,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Erases, or does not, as the mistake has it.
+    /// Erases, or does not, depending on the mistake.
     pub(super) fn erase_wrongly(&self, block: u32) -> Result<(), Error> {
         let geometry = *self.geometry();
         match self.mistake() {
@@ -271,7 +272,7 @@ impl Probe {
         self.let_go()
     }
 
-    /// Syncs, or does not, as the mistake has it.
+    /// Syncs, or does not, depending on the mistake.
     pub(super) fn sync_wrongly(&self) -> Result<(), Error> {
         if self.mistake() != Some(Mistake::LostTail) {
             self.let_go()?;
@@ -318,7 +319,7 @@ impl Probe {
         self.program_rightly(offset, data)
     }
 
-    /// Does what was not done to the stale block, unless it is `but`.
+    /// Performs the outstanding erase of the stale block, unless it is `but`.
     fn end_stale(&self, but: Option<u32>) -> Result<(), Error> {
         let stale = self.state().planted.stale.take();
         let Some(Stale { block, programs }) = stale.filter(|stale| Some(stale.block) != but) else {

@@ -1,13 +1,15 @@
-//! Power cut at every program and erase of a workload, and again while what the cut left is mended.
+//! Power cuts at every program and erase of a workload, and again during the recovery from each
+//! cut.
 //!
 //! The workload runs once, on a chip model behind a [`Probe`]. At each program and erase the probe
-//! forks the world, lets the power go in the fork during that operation, and hands the fork to a
+//! forks the world, cuts the power in the fork during that operation, and passes the fork to a
 //! recovery, which attaches, mounts, checks and compares with what is known of the workload at that
-//! instant. So a workload of N operations costs N recoveries, not N runs. A recovery runs behind a
-//! probe as well, when cuts within cuts are asked for.
+//! instant. So a workload of N operations costs N recoveries, not N runs. A recovery also runs
+//! behind a probe if cuts within cuts are requested.
 //!
-//! A cut is written as its operation, counted from 0 from the start of the workload, and a letter
-//! for how it tears (half without one); cuts within cuts follow after a comma: `123h,4l`.
+//! A cut is written as the number of its operation, counted from 0 at the start of the workload,
+//! and a letter for how it tears (half without one); cuts within cuts follow after a comma:
+//! `123h,4l`.
 
 pub mod campaign;
 pub mod chip;
@@ -36,56 +38,56 @@ use flysch_models::random::Random;
 use chip::Chip;
 use probe::{Hook, Probe};
 
-/// Failures that are kept; more are only counted.
+/// Maximum number of failures kept; further ones are only counted.
 const FAILURES_KEPT: usize = 20;
 
-/// What is cut: a workload, and how to recover from a cut in it.
+/// A workload to cut, and the recovery from a cut in it.
 pub trait Scenario {
     /// What is known of the workload while it runs.
     type Knowledge: Clone;
 
-    /// The chip as the workload finds it, and what is known of it.
+    /// The chip at the start of the workload, and what is known of it.
     ///
     /// # Errors
-    /// When it can not be made.
+    /// If it cannot be made.
     fn begin(&self) -> Result<(Chip, Self::Knowledge), String>;
 
-    /// Runs the workload; `knowledge` is right whenever the flash is called.
+    /// Runs the workload; `knowledge` is correct whenever the flash is called.
     ///
     /// # Errors
-    /// When something fails that must not.
+    /// If something fails that must not.
     fn run(&self, flash: Probe, knowledge: &Rc<RefCell<Self::Knowledge>>) -> Result<(), String>;
 
-    /// What is worth telling of a run, at its end.
+    /// A remark about a run, at its end.
     fn remark(&self, knowledge: &Self::Knowledge) -> String {
         let _ = knowledge;
         String::new()
     }
 
-    /// Attaches what a cut left, compares it with what is known, and goes on writing. Calls
-    /// [`Probe::disarm`] before it goes on.
+    /// Attaches what a cut left, compares it with what is known, and continues writing. Calls
+    /// [`Probe::disarm`] before it continues.
     ///
     /// # Errors
     /// What is wrong.
     fn recover(&self, flash: Probe, knowledge: &Self::Knowledge) -> Result<(), String>;
 }
 
-/// Which cuts are tried.
+/// The cuts to try.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Cuts within each other: 1 or 2.
+    /// Nesting depth of cuts: 1 or 2.
     pub depth: u32,
     /// The ways to tear.
     pub tears: Vec<Tear>,
-    /// So many operations of the workload, spread evenly; all without it.
+    /// Number of operations of the workload to cut, evenly spread; `None` for all.
     pub points: Option<u64>,
-    /// Within a recovery every so many operations; 1: all.
+    /// Within a recovery, the interval between cut operations; 1 for all.
     pub deep_stride: u64,
-    /// Exactly these cuts.
+    /// Exactly these cuts only.
     pub only: Option<CutList>,
-    /// Decides where between two others a point lies.
+    /// Determines where between two others a point is.
     pub seed: u64,
-    /// Operations that fail, counted from 0 from the start of the workload.
+    /// Operations that fail, counted from 0 at the start of the workload.
     pub failing: Vec<u64>,
     /// A mistake planted between the stack and the chip.
     pub mistake: Option<mistakes::Mistake>,
@@ -102,10 +104,10 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The operations of a workload of `total` that are cut.
+    /// The operations to cut in a workload of `total`.
     fn spread(&self, total: u64) -> Vec<u64> {
         let points = self.points.unwrap_or(total).min(total);
-        // In hundredths of a step: seeds lie between each other's points.
+        // In hundredths of a step: the points of one seed are between those of another.
         let offset = Random::new(self.seed ^ 0x0FF5E7).below(100);
         (0..points).map(|point| (point * 100 + offset) * total / (points * 100)).collect()
     }
@@ -124,31 +126,31 @@ pub struct Failure {
     pub problem: String,
 }
 
-/// What was tried and what came of it.
+/// The attempts and their results.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Programs and erases of the workload.
+    /// Number of programs and erases of the workload.
     pub operations: u64,
-    /// Cuts tried by how deep they are.
+    /// Cuts tried, by depth.
     pub cuts: Vec<u64>,
     /// Cuts of the workload and of its recoveries, and those after which something was wrong, by
     /// the tear of the first one; in the order of [`Tear::ALL`].
     pub by_tear: [(u64, u64); Tear::ALL.len()],
     /// The first failures.
     pub failures: Vec<Failure>,
-    /// All failures.
+    /// Number of failures.
     pub failed: u64,
-    /// What is worth telling of the run.
+    /// The remark about the run.
     pub remark: String,
 }
 
 impl Report {
-    /// All cuts.
+    /// Total number of cuts.
     pub fn tried(&self) -> u64 {
         self.cuts.iter().sum()
     }
 
-    /// One cut more, `depth` within others.
+    /// Counts a cut, with its depth.
     fn count(&mut self, cuts: &CutList) {
         let depth = cuts.0.len();
         self.cuts.resize(depth.max(self.cuts.len()), 0);
@@ -179,10 +181,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs `scenario` and cuts as planned.
+/// Runs `scenario` with cuts as planned.
 ///
 /// # Errors
-/// When the workload fails without a cut.
+/// If the workload fails without a cut.
 pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<Report, String> {
     let (mut chip, knowledge) = scenario.begin()?;
     let start = chip.operations();
@@ -191,7 +193,7 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     let mistake = plan.mistake.filter(|mistake| !mistake.is_of_recovery());
     let mut points = vec![];
     if plan.only.is_none() {
-        // Once without a cut, to learn how long it is.
+        // Once without a cut, to learn its length.
         let probe = Probe::new(chip.clone(), None, mistake);
         let outcome = scenario.run(probe.clone(), &Rc::new(RefCell::new(knowledge.clone())));
         match outcome {
@@ -224,7 +226,7 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     }
 }
 
-/// Does `work`; a panic is a problem like others.
+/// Does `work`; a panic counts as a problem.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -233,17 +235,17 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Takes forks and sees what becomes of them.
+/// Receives forks and recovers them.
 struct Cutter<S: Scenario> {
     scenario: Rc<S>,
     plan: Plan,
-    /// Operations of the workload that are cut, in order.
+    /// Operations of the workload to cut, in order.
     points: Vec<u64>,
     report: Rc<RefCell<Report>>,
     knowledge: Rc<RefCell<S::Knowledge>>,
     /// The cuts that led here.
     cuts: CutList,
-    /// Operations of the chip before.
+    /// Number of operations of the chip before.
     start: u64,
 }
 
@@ -273,7 +275,7 @@ impl<S: Scenario + 'static> Hook for Cutter<S> {
         match only {
             Some(list) => vec![list.0[depth].tear],
             None if depth == 0 => tears.clone(),
-            // Within a recovery in turns of the ways.
+            // Within a recovery the ways are used in turn.
             None => {
                 let turn = operation + seed + self.cuts.0[0].operation;
                 let is_chosen = turn.is_multiple_of((*deep_stride).max(1));

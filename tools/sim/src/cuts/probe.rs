@@ -11,26 +11,26 @@ use flysch_models::random::Random;
 use super::chip::Chip;
 use super::mistakes::{Mistake, Planted};
 
-/// Least bytes that are programmed in one operation.
+/// Minimum number of bytes programmed in one operation.
 const PROGRAM_MIN: usize = 64;
-/// Most operations of anything else: a bad-block table written anew.
+/// Maximum number of operations for anything else: rewriting a bad-block table.
 const TABLE_OPERATIONS: u64 = 64;
-/// Attaches that are broken off before one is not.
+/// Number of attaches that are broken off before one completes.
 const BROKEN_OFF: u32 = 2;
-/// Most calls that a broken attach makes, as a power of two.
+/// A broken-off attach makes fewer calls than a power of two; its exponent is below this.
 const CALLS_LOG2: u64 = 11;
 
-/// Told of every fork.
+/// Receives every fork.
 pub trait Hook {
     /// Whether any of `operations` is to be cut.
     fn wants(&self, operations: Range<u64>) -> bool;
     /// The ways in which `operation` is to be cut.
     fn tears(&self, operation: u64) -> Vec<Tear>;
-    /// `chip` is the world after the power went during `operation`.
+    /// `chip` is the world after power failed during `operation`.
     fn forked(&self, operation: u64, tear: Tear, chip: Chip);
 }
 
-/// A chip, and what mistakes remember.
+/// A chip, and the state of mistakes.
 pub(super) struct State {
     pub chip: Chip,
     pub planted: Planted,
@@ -41,7 +41,7 @@ pub struct Probe {
     geometry: Geometry,
     state: Rc<RefCell<State>>,
     hook: Rc<RefCell<Option<Rc<dyn Hook>>>>,
-    /// Calls that are still answered; all when `None`.
+    /// Number of calls that are still answered; `None` for all.
     patience: Rc<Cell<Option<u64>>>,
     mistake: Option<Mistake>,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Probe {
 }
 
 impl Probe {
-    /// A flash over `chip` that tells `hook` of forks.
+    /// A flash over `chip` that passes forks to `hook`.
     pub fn new(chip: Chip, hook: Option<Rc<dyn Hook>>, mistake: Option<Mistake>) -> Self {
         let geometry = *chip.geometry();
         let state = State { chip, planted: Planted::default() };
@@ -69,7 +69,8 @@ impl Probe {
         Self { geometry, state, hook, patience: Rc::default(), mistake }
     }
 
-    /// Lets `attach` begin and be broken off after some calls, which `seed` decides, and again.
+    /// Lets `attach` begin and be broken off after a number of calls that depends on `seed`,
+    /// repeatedly.
     pub fn break_off(&self, seed: u64, attach: impl Fn()) {
         let mut random = Random::new(seed ^ self.with(Chip::operations).rotate_left(40));
         for _ in 0..BROKEN_OFF {
@@ -80,7 +81,7 @@ impl Probe {
         self.patience.set(None);
     }
 
-    /// Whether a call is answered.
+    /// Fails if a call is no longer answered.
     fn is_there(&self) -> Result<(), Error> {
         match self.patience.get() {
             Some(0) => return Err(Error::PowerLost),
@@ -90,7 +91,7 @@ impl Probe {
         Ok(())
     }
 
-    /// No more forks.
+    /// Stops forking.
     pub fn disarm(&self) {
         self.hook.borrow_mut().take();
     }
@@ -100,23 +101,23 @@ impl Probe {
         self.state.borrow_mut().chip.wait(ns);
     }
 
-    /// The mistake that is planted.
+    /// The planted mistake.
     pub fn mistake(&self) -> Option<Mistake> {
         self.mistake
     }
 
-    /// Looks at the chip.
+    /// Examines the chip.
     pub fn with<T>(&self, look: impl FnOnce(&Chip) -> T) -> T {
         look(&self.state.borrow().chip)
     }
 
-    /// The world as it is now.
+    /// A copy of the current world.
     pub fn fork(&self) -> Chip {
         self.state.borrow().chip.clone()
     }
 
-    /// Does `operation`, of `most` programs and erases, on the chip, and on a fork for every cut
-    /// in it.
+    /// Performs `operation`, of at most `most` programs and erases, on the chip, and on a fork for
+    /// every cut in it.
     fn operate(
         &self,
         most: u64,
@@ -142,7 +143,7 @@ impl Probe {
         result
     }
 
-    /// Most operations that so many bytes are programmed in.
+    /// Maximum number of operations in which this many bytes are programmed.
     fn programs(len: usize) -> u64 {
         (len / PROGRAM_MIN) as u64 + 2
     }

@@ -1,4 +1,4 @@
-//! The results of a campaign, merged: what was tried, what was wrong, how much of the space it is.
+//! The merged results of a campaign: what was tried, what was wrong, and the share of the space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,29 +8,30 @@ use serde::Serialize;
 
 use super::campaign::{COORDINATES, Finding, Line, Tally};
 
-/// Findings that are told; more are only counted.
+/// Maximum number of findings reported; further ones are only counted.
 const FINDINGS_TOLD: usize = 30;
 
-/// Lines of any number of runs, merged.
+/// The lines of any number of runs, merged.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Merged {
-    /// Worlds with a result.
+    /// Number of worlds with a result.
     pub worlds: u64,
-    /// Worlds that there are.
+    /// Total number of worlds.
     pub of: u64,
-    /// Lines that were there already, from another run of the same world.
+    /// Number of lines already present, from another run of the same world.
     pub duplicates: u64,
-    /// Of these, lines that say something else: worlds are not the same everywhere.
+    /// Number of these that differ: worlds are not the same everywhere.
     pub contradictions: u64,
-    /// Lines that are no results.
+    /// Number of invalid lines.
     pub unreadable: u64,
-    /// Worlds whose device took no more writes before the end, for the failures injected.
+    /// Number of worlds whose device took no more writes before the end, because of injected
+    /// failures.
     pub ended: u64,
     /// All cuts.
     pub total: Tally,
-    /// Worlds and cuts by every value of every coordinate, and of the tear.
+    /// Worlds and cuts by every value of every coordinate, and by tear.
     pub by: BTreeMap<String, BTreeMap<String, Part>>,
-    /// Cuts by chip, and of each chip by tear.
+    /// Cuts by chip, and for each chip by tear.
     pub tears_of_chips: BTreeMap<String, BTreeMap<String, Tally>>,
     /// The first findings, each with its world.
     pub findings: Vec<Finding>,
@@ -43,7 +44,7 @@ pub struct Merged {
 /// A row of a table.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Part {
-    /// Worlds.
+    /// Number of worlds.
     pub worlds: u64,
     /// Cuts.
     #[serde(flatten)]
@@ -51,10 +52,10 @@ pub struct Part {
 }
 
 impl Merged {
-    /// Takes the lines of one file.
+    /// Adds the lines of one file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn take(&mut self, file: impl BufRead) -> std::io::Result<()> {
         for line in file.split(b'\n') {
             match serde_json::from_slice::<Line>(&line?) {
@@ -98,14 +99,14 @@ impl Merged {
         self.seen.insert(line.key(), line);
     }
 
-    /// Whether nothing was wrong, and every line can be believed.
+    /// Whether nothing was wrong and every line is trustworthy.
     pub fn is_good(&self) -> bool {
         self.total.wrong == 0 && self.contradictions == 0
     }
 }
 
 impl Merged {
-    /// Cuts of every chip in every way, with a `!` where something was wrong.
+    /// Cuts of every chip in every way, with a `!` if something was wrong.
     fn crossed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tears: BTreeSet<&String> =
             self.tears_of_chips.values().flat_map(BTreeMap::keys).collect();

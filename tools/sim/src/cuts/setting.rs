@@ -1,6 +1,6 @@
 //! What a workload runs on and who runs it: the coordinates of a world.
 //!
-//! A world is written as its coordinates with slashes between:
+//! A world is written as its coordinates, separated by slashes:
 //! `ubifs-basic/die4/bad2/worn/fading/bare/fastmap/7`.
 
 use std::fmt;
@@ -14,14 +14,15 @@ use flysch_mtd::{Nand, PageFormat};
 use super::chip::Chip;
 use super::workloads::{WORKLOADS, Workload};
 
-/// Erases that a worn chip has behind it, as a part of those it is made for.
+/// Erases that a worn chip has already had, as a fraction of its endurance.
 const WORN_PART: u32 = 10;
-/// Reads of each page of a block that disturb it as much as all erases would, where reads disturb.
+/// Number of reads of each page of a block that disturb it as much as all erases would, if reads
+/// disturb.
 const DISTURBING_READS: u32 = 125;
-/// Bytes of a NOR block, of all the chip's: small worlds.
+/// Size of a NOR block, on every NOR chip, bytes: small worlds.
 const NOR_BLOCK: u32 = 16 << 10;
 
-/// A kind of coordinate: a few values with names.
+/// A kind of coordinate: a few named values.
 macro_rules! coordinate {
     ($(#[$about:meta])* $name:ident {
         $($(#[$one:meta])* $value:ident = $text:literal),* $(,)?
@@ -43,9 +44,9 @@ macro_rules! coordinate {
 }
 
 coordinate! {
-    /// A chip and where its errors are corrected.
+    /// A chip, and where its errors are corrected.
     Part {
-        /// 2 KiB pages, four bits in 512 bytes corrected on the die (MT29F2G08ABAEA).
+        /// 2 KiB pages, four bits per 512 bytes corrected on the die (MT29F2G08ABAEA).
         Die4 = "die4",
         /// One bit (K9F1G08U0B).
         Die1 = "die1",
@@ -53,7 +54,7 @@ coordinate! {
         Die8 = "die8",
         /// 4 KiB pages, four bits (TC58NVG2S0F).
         Die4K = "die4-4k",
-        /// Two-bit cells used for one bit, 16 KiB pages, 40 bits in 1 KiB (H27UCG8T2ETR).
+        /// Two-bit cells used with one bit, 16 KiB pages, 40 bits per 1 KiB (H27UCG8T2ETR).
         SingleLevel = "slc-mode",
         /// Hamming codes in software (K9F1G08U0B).
         Hamming = "hamming",
@@ -61,17 +62,17 @@ coordinate! {
         SmallPage = "hamming-512",
         /// BCH codes of four bits in software (MT29F2G08ABAEA).
         Bch4 = "bch4",
-        /// Eight bits (TH58NVG2S3HBAI4).
+        /// BCH codes of eight bits in software (TH58NVG2S3HBAI4).
         Bch8 = "bch8",
-        /// Serial NOR, 256 bytes programmed at once (W25Q128FV).
+        /// Serial NOR, 256 bytes programmed at a time (W25Q128FV).
         Nor = "nor",
-        /// Parallel NOR, 64 bytes programmed at once (S29GL128P).
+        /// Parallel NOR, 64 bytes programmed at a time (S29GL128P).
         ParallelNor = "nor-parallel",
     }
 }
 
 coordinate! {
-    /// Blocks that are bad when the chip is new.
+    /// Number of blocks that are bad when the chip is new.
     Bad {
         /// None.
         None = "bad0",
@@ -81,23 +82,23 @@ coordinate! {
 }
 
 coordinate! {
-    /// How old the chip is.
+    /// The age of the chip.
     Wear {
         /// New; its cells do not age.
         New = "new",
-        /// A tenth of its erases is behind it; its cells age.
+        /// A tenth of its erases are used up; its cells age.
         Worn = "worn",
     }
 }
 
 coordinate! {
-    /// What cells that a cut left in between do afterwards.
+    /// The later behaviour of cells that a cut left in between.
     Cells {
         /// They read as they were left.
         Settled = "settled",
         /// They read differently each time.
         Unstable = "unstable",
-        /// They read well for some reads, and differently each time from then on.
+        /// They read correctly for some reads, and differently each time from then on.
         Fading = "fading",
         /// As unstable; and reads disturb a block after thousands instead of a million.
         Disturbed = "disturbed",
@@ -105,23 +106,23 @@ coordinate! {
 }
 
 coordinate! {
-    /// Who uses the library.
+    /// The user of the library.
     User {
-        /// What `flysch image` does: background work, a clean close.
+        /// Like `flysch image`: background work, a clean close.
         Tool = "tool",
         /// A program that does no background work and never closes anything.
         Bare = "bare",
-        /// One whose first attaches are broken off half way and begun again.
+        /// A program whose first attaches are broken off half way and begun again.
         Hasty = "hasty",
-        /// One with more volumes beside, one of them changed at every start.
+        /// A program with several other volumes, one of which changes at every start.
         Several = "several",
     }
 }
 
 coordinate! {
-    /// How the device works.
+    /// The mode of the device.
     Gear {
-        /// Scans, nothing fails.
+        /// Scans; nothing fails.
         Plain = "plain",
         /// With a fastmap.
         Fastmap = "fastmap",
@@ -132,7 +133,7 @@ coordinate! {
     }
 }
 
-/// All of it, but what is done.
+/// All coordinates except the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setting {
     /// The chip.
@@ -143,16 +144,16 @@ pub struct Setting {
     pub wear: Wear,
     /// Its torn cells.
     pub cells: Cells,
-    /// Who uses it.
+    /// The user.
     pub user: User,
-    /// How.
+    /// The mode of the device.
     pub gear: Gear,
-    /// Decides the rest.
+    /// Determines everything else.
     pub seed: u64,
 }
 
 impl Default for Setting {
-    /// A new chip with correction on the die, used by the tool.
+    /// A new chip with error correction on the die, used by the tool.
     fn default() -> Self {
         Self {
             part: Part::Die4,
@@ -167,7 +168,7 @@ impl Default for Setting {
 }
 
 impl Part {
-    /// The chip's name, bits that software corrects (`None`: the die does), pages in a block.
+    /// The chip's name, bits corrected by software (`None`: by the die), pages per block.
     fn nand(self) -> Option<(&'static str, Option<u32>, u32)> {
         Some(match self {
             Self::Die4 => ("MT29F2G08ABAEA", None, 16),
@@ -190,14 +191,14 @@ impl Part {
 }
 
 impl Setting {
-    /// Whether there is such a chip: NOR has no bad blocks and does not age here, and UBI, as that
-    /// of Linux, answers for failed programs only where blocks can be marked bad.
+    /// Whether such a chip is possible: NOR has no bad blocks and does not age here, and UBI, like
+    /// Linux's, handles failed programs only if blocks can be marked bad.
     pub fn is_possible(&self) -> bool {
         let fresh = self.bad == Bad::None && self.wear == Wear::New;
         !self.part.is_nor() || (fresh && self.cells != Cells::Disturbed && !self.is_failing())
     }
 
-    /// Whether it is a new chip with correction of its own that nothing but time does harm to.
+    /// Whether it is a new chip with its own error correction that is harmed only by time.
     pub fn is_new_die(&self) -> bool {
         let is_calm = self.cells != Cells::Disturbed && !self.is_failing();
         self.part == Part::Die4 && self.wear == Wear::New && is_calm
@@ -257,9 +258,9 @@ impl Setting {
 /// One world: a workload in a setting.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
-    /// What is done.
+    /// The workload.
     pub workload: &'static Workload,
-    /// On what and by whom.
+    /// The setting.
     pub setting: Setting,
 }
 
@@ -300,10 +301,10 @@ impl FromStr for World {
     }
 }
 
-/// The value of that name.
+/// The value with that name.
 ///
 /// # Errors
-/// In words, with all names, when there is none.
+/// In words, with all names, if there is none.
 pub fn named<T: Copy>(
     what: &str,
     text: &str,

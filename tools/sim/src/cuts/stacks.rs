@@ -20,24 +20,24 @@ use super::probe::Probe;
 use super::setting::User;
 use super::ubi::background;
 
-/// Bytes of the static volume beside a file system.
+/// Size of the static volume next to a file system, bytes.
 const BOOT_LEN: usize = 20_000;
 
 type UbiVolume = DeviceVolume<UbiDevice<Probe>, Probe>;
 
-/// UBIFS on the one volume of a UBI device.
+/// UBIFS on the only volume of a UBI device.
 pub struct UbifsStack {
     /// The chip.
     pub chip: Chip,
-    /// LEBs of the volume.
+    /// Number of LEBs of the volume.
     pub lebs: u32,
     /// How content is compressed.
     pub compression: Compression,
-    /// Bytes of the journal.
+    /// Size of the journal, bytes.
     pub journal: Option<u64>,
-    /// How the device works.
+    /// The options of the device.
     pub options: DeviceOptions,
-    /// Who uses it.
+    /// The user.
     pub user: User,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for UbifsStack {
 pub struct Jffs2Stack {
     /// The chip.
     pub chip: Chip,
-    /// How it is mounted.
+    /// The mount options.
     pub options: WriteOptions,
 }
 
@@ -61,17 +61,17 @@ impl fmt::Debug for Jffs2Stack {
     }
 }
 
-/// JFFS2 on the one volume of a UBI device, as on Linux's gluebi.
+/// JFFS2 on the only volume of a UBI device, as on Linux's gluebi.
 pub struct Jffs2UbiStack {
     /// The chip.
     pub chip: Chip,
-    /// LEBs of the volume.
+    /// Number of LEBs of the volume.
     pub lebs: u32,
-    /// How it is mounted.
+    /// The mount options.
     pub options: WriteOptions,
-    /// How the device works.
+    /// The options of the device.
     pub device: DeviceOptions,
-    /// Who uses it.
+    /// The user.
     pub user: User,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for Jffs2UbiStack {
     }
 }
 
-/// A file system and how it is closed.
+/// An open file system, and how it is closed.
 struct Open<F> {
     fs: F,
     close: fn(F) -> Result<(), String>,
@@ -91,14 +91,14 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// Content of a neighbour: its version, and what follows from it.
+/// Content of a neighbouring volume: its version, and bytes derived from it.
 fn letter(version: u32, len: usize) -> Vec<u8> {
     let mut random = Random::new(u64::from(version));
     let noise = std::iter::repeat_with(|| random.bits() as u8);
     version.to_le_bytes().into_iter().chain(noise).take(len).collect()
 }
 
-/// Volumes beside the file system: a static one, and one that is changed now and then.
+/// Volumes next to the file system: a static one, and one that changes now and then.
 fn make_neighbours(device: &mut UbiDevice<Probe>) -> Result<(), String> {
     let boot = device.create(&NewVolume::fixed(b"boot", 2)).map_err(text)?;
     let mut update = device.update(boot, BOOT_LEN as u64).map_err(text)?;
@@ -110,7 +110,7 @@ fn make_neighbours(device: &mut UbiDevice<Probe>) -> Result<(), String> {
     volume.change(0, &letter(1, len)).map_err(text)
 }
 
-/// Reads the volumes beside the file system, and changes one.
+/// Reads the volumes next to the file system, and changes one.
 fn visit_neighbours(device: &mut UbiDevice<Probe>) -> Result<(), String> {
     let find = |device: &UbiDevice<Probe>, name: &str| {
         device.find(name.as_bytes()).ok_or(format!("volume {name} is gone"))
@@ -205,7 +205,7 @@ impl Stack for UbifsStack {
 
 impl Stack for Jffs2Stack {
     const RENAME_DOUBLES: bool = true;
-    // What was cut stays between the nodes until its block is collected.
+    // Interrupted writes stay between the nodes until their block is collected.
     const LEFT_BEHIND: Severity = Severity::Inconsistent;
     const SPLITS_BLOCKS: bool = true;
 

@@ -1,4 +1,4 @@
-//! What the workloads do, step by step.
+//! The steps of the workloads.
 
 use flysch_api::vfs::Rename as How;
 use flysch_models::random::Random;
@@ -6,9 +6,9 @@ use flysch_models::random::Random;
 use super::files;
 use super::ubi::Step;
 
-/// Files that fill a flash.
+/// Number of files that fill a flash.
 const FILLING: u64 = 18;
-/// Operations that fail in a workload where some do.
+/// Number of operations that fail in a workload with failures.
 const FAILURES: usize = 6;
 
 /// Nothing.
@@ -111,7 +111,7 @@ pub(super) fn fastmap() -> Vec<Step> {
     ]
 }
 
-/// LEBs changed, given up and written again, many times what a pool holds.
+/// LEBs are changed, unmapped and written again, many times the size of a pool.
 pub(super) fn refills() -> Vec<Step> {
     let round = |number: u32| {
         let mut steps = vec![change(0, 2), change(13, 1), Step::Unmap { volume: 0, lnum: 12 }];
@@ -129,10 +129,11 @@ pub(super) fn refills() -> Vec<Step> {
     (0..14).flat_map(round).collect()
 }
 
-/// Years after which reads of a new chip report LEBs to be scrubbed, and none is lost yet.
+/// Number of years after which reads of a new chip report LEBs to be scrubbed, while none is lost
+/// yet.
 const YEARS: u32 = 16;
 
-/// LEBs that nobody touched for long.
+/// LEBs that have not been touched for a long time.
 pub(super) fn old() -> Vec<Step> {
     let mut steps = vec![VOLUME, STATIC];
     steps.extend((0..5).map(|lnum| write(lnum, 0, 6)));
@@ -240,8 +241,8 @@ pub(super) fn basic(_: u64, _: u64) -> Vec<files::Step> {
     ]
 }
 
-/// What an editor and a package manager do: the ends of files moved across blocks, attributes
-/// replaced by longer and shorter ones, names exchanged and replaced while their file is open.
+/// What an editor and a package manager do: move the ends of files across blocks, replace
+/// attributes by longer and shorter ones, exchange names and replace them while their file is open.
 pub(super) fn edit(_: u64, _: u64) -> Vec<files::Step> {
     use files::Step::*;
     let path = |path: &str| path.to_string();
@@ -265,7 +266,7 @@ pub(super) fn edit(_: u64, _: u64) -> Vec<files::Step> {
     steps
 }
 
-/// Changes by lot; those that can not be done fail on both sides.
+/// Random changes; impossible ones fail on both sides.
 pub(super) fn random(seed: u64, count: usize, exchanges: bool) -> Vec<files::Step> {
     use files::Step::*;
     let mut random = Random::new(seed);
@@ -301,7 +302,7 @@ pub(super) fn random(seed: u64, count: usize, exchanges: bool) -> Vec<files::Ste
     steps
 }
 
-/// Many small files, again and again.
+/// Many small files, repeatedly.
 pub(super) fn many(_: u64, _: u64) -> Vec<files::Step> {
     use files::Step::*;
     let mut steps = vec![];
@@ -323,7 +324,7 @@ pub(super) fn many(_: u64, _: u64) -> Vec<files::Step> {
     steps
 }
 
-/// Files until so many KiB are written.
+/// Writes files until this many KiB are written.
 pub(super) fn fill(kib: u64) -> Vec<files::Step> {
     let mut steps = vec![];
     for number in 0..FILLING {
@@ -334,7 +335,7 @@ pub(super) fn fill(kib: u64) -> Vec<files::Step> {
     steps
 }
 
-/// Parts of these files are written anew, some go, more are wanted than fit.
+/// Rewrites parts of these files, removes some, and asks for more than fits.
 pub(super) fn full(seed: u64, rounds: u64, kib: u64) -> Vec<files::Step> {
     use files::Step::*;
     let mut random = Random::new(seed ^ 5);
@@ -354,7 +355,7 @@ pub(super) fn full(seed: u64, rounds: u64, kib: u64) -> Vec<files::Step> {
     steps
 }
 
-/// Files written anew from their begin, every second round synced: what late-cuts does.
+/// Files are rewritten from the start and synced every second round, as late-cuts does.
 pub(super) fn overwrite(_: u64, _: u64) -> Vec<files::Step> {
     use files::Step::*;
     let mut steps = vec![];
@@ -376,7 +377,7 @@ pub(super) fn overwrite(_: u64, _: u64) -> Vec<files::Step> {
     steps
 }
 
-/// Operations of a workload that fail, counted from its first one.
+/// The operations of a workload that fail, counted from its first one.
 pub(super) fn failing(seed: u64) -> Vec<u64> {
     let mut random = Random::new(seed ^ 0xFA11);
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Cuts and where they are.
+//! Cuts and their positions.
 
 use super::*;
 

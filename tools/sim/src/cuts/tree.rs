@@ -1,4 +1,4 @@
-//! Everything that can be reached in a file system, to be compared.
+//! Everything reachable in a file system, for comparison.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,15 +8,16 @@ use std::rc::Rc;
 use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode, Timestamp};
 use flysch_vfs::Memory;
 
-/// Most bytes of an extended attribute.
+/// Maximum size of an extended attribute, bytes.
 const VALUE_MAX: usize = 65_536;
 
 thread_local! {
-    /// Room for an extended attribute: it would take longer to make than what is read.
+    /// A buffer for an extended attribute: allocating one each time would take longer than the
+    /// read.
     static VALUE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Everything of a file but its names.
+/// Everything about a file except its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub attributes: Attributes,
@@ -33,7 +34,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Everything that can be reached. What did not change shares its content with `before`.
+    /// Everything reachable. Unchanged content is shared with `before`.
     pub(super) fn of(fs: &dyn FileSystem, before: Option<&Self>) -> Result<Self, String> {
         let mut tree = Self::default();
         let root = fs.statistics().root;
@@ -59,8 +60,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// As [`of`](Self::of), with the file that has no name and is still open: until its removal is
-    /// on the flash, the old name may show what was written to it since.
+    /// As [`of`](Self::of), with the file that has no name but is still open: until its removal is
+    /// on the flash, the old name may show what has been written to it since.
     pub(super) fn modelled(
         model: &Memory,
         before: Option<&Self>,
@@ -73,7 +74,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The first thing that is another in `other`, in words; `None` when all is the same.
+    /// The first difference from `other`, in words; `None` if they are equal.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         if let Some((place, _)) = self.names.iter().find(|(at, it)| other.names.get(at) != Some(it))
         {
@@ -110,11 +111,11 @@ impl Tree {
 impl Node {
     fn of(fs: &dyn FileSystem, inode: Inode, before: Option<&Self>) -> Result<Self, Error> {
         let mut attributes = fs.attributes(inode)?;
-        // Not compared: the last read, and what each format counts in its own way.
+        // Not compared: the last access, and values that each format counts in its own way.
         attributes.accessed = Timestamp::default();
         attributes.blocks = 0;
         if attributes.kind == FileKind::Directory {
-            // In JFFS2 they follow from the names, and from removals as long as these are kept.
+            // In JFFS2 they follow from the names, and from removals while these are kept.
             attributes.modified = Timestamp::default();
             attributes.changed = Timestamp::default();
         }

@@ -23,42 +23,42 @@ const YEAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 pub enum Step {
-    /// Write `units` write units at unit `at` of a LEB.
+    /// Writes `units` write units at unit `at` of a LEB.
     Write { volume: u32, lnum: u32, at: u32, units: u32 },
-    /// Replace a LEB by so many units.
+    /// Replaces a LEB by this many units.
     Change { volume: u32, lnum: u32, units: u32 },
-    /// Give a LEB up.
+    /// Unmaps a LEB.
     Unmap { volume: u32, lnum: u32 },
-    /// Map a LEB to an empty block.
+    /// Maps a LEB to an empty block.
     Map { volume: u32, lnum: u32 },
-    /// Make all durable.
+    /// Makes everything durable.
     Sync,
-    /// Background work, so many pieces.
+    /// Does this many pieces of background work.
     Work(u32),
-    /// Make a volume of so many LEBs.
+    /// Creates a volume of this many LEBs.
     Create { name: &'static str, lebs: u32, is_static: bool },
-    /// Remove a volume.
+    /// Removes a volume.
     Remove { volume: u32 },
-    /// Change its size.
+    /// Resizes a volume.
     Resize { volume: u32, lebs: u32 },
-    /// Rename volumes, all at once.
+    /// Renames volumes, all at once.
     Rename(&'static [(u32, &'static str)]),
-    /// Replace all of a volume's content by so many bytes.
+    /// Replaces all content of a volume by this many bytes.
     Update { volume: u32, bytes: u32 },
-    /// Detach and attach again.
+    /// Detaches and attaches again.
     Reattach,
-    /// Nothing for so many years.
+    /// Does nothing for this many years.
     Wait(u32),
-    /// Read every LEB of a volume: what is about to fade is found.
+    /// Reads every LEB of a volume: finds what is about to fade.
     Read { volume: u32 },
 }
 
-/// What a LEB holds, and what it may hold after a cut.
+/// The content of a LEB, and what it may contain after a cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Leb {
-    /// Content without the 0xFF at its end.
+    /// Content without trailing 0xFF bytes.
     now: Vec<u8>,
-    /// What was given up and may come back.
+    /// Content that was unmapped and may come back.
     older: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ struct Known {
     kind: VolumeKind,
     lebs: BTreeMap<u32, Leb>,
     size: u32,
-    /// An update was started: the content is void.
+    /// Whether an update was started: the content is void.
     is_void: bool,
 }
 
@@ -76,9 +76,9 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     volumes: BTreeMap<u32, Known>,
-    /// What the step that is being done makes of it.
+    /// The state that the current step leads to.
     next: Option<BTreeMap<u32, Known>>,
-    /// Step that is being done.
+    /// The current step.
     step: Option<Step>,
     /// Its number.
     number: usize,
@@ -88,19 +88,19 @@ pub struct Knowledge {
 pub struct UbiScenario {
     /// The chip.
     pub chip: Chip,
-    /// How the device works.
+    /// The options of the device.
     pub options: DeviceOptions,
     /// Steps before the first cut.
     pub before: Vec<Step>,
-    /// Steps that are cut.
+    /// Steps in which cuts are made.
     pub steps: Vec<Step>,
-    /// Who uses it.
+    /// The user.
     pub user: User,
-    /// Decides what is left open.
+    /// Determines everything else.
     pub seed: u64,
-    /// With a fastmap: attaches after a cut that it spared a scan, and those that it did not.
+    /// With a fastmap: attaches after a cut that used it instead of a scan, and those that did not.
     pub attached: Cell<(u64, u64)>,
-    /// LEBs moved for their bit errors, when all went well.
+    /// Number of LEBs moved because of bit errors, in a run without problems.
     pub scrubs: Cell<u64>,
 }
 
@@ -112,13 +112,13 @@ impl std::fmt::Debug for UbiScenario {
 
 pub(super) type Attached = UbiDevice<Probe>;
 
-/// Content of `units` units, different for every step.
+/// `units` units of content, different for every step.
 fn content(seed: usize, units: u32, unit: u32) -> Vec<u8> {
     let mut random = flysch_models::random::Random::new(seed as u64);
     (0..units * unit).map(|_| random.bits() as u8).collect()
 }
 
-/// Bytes of a unit of content: a write unit, of 256 bytes at least.
+/// Size of a unit of content in bytes: a write unit, at least 256 bytes.
 fn unit_of(device: &Attached) -> u32 {
     device.write_size().max(256)
 }
@@ -132,7 +132,7 @@ impl Known {
         self.lebs.entry(lnum).or_default()
     }
 
-    /// All of it is replaced.
+    /// Replaces all of its content.
     fn update(&mut self, all: &[u8], (unit, leb_size): (usize, usize)) {
         let lebs = all.chunks(leb_size).map(|part| {
             let mut now = part.to_vec();
@@ -146,7 +146,7 @@ impl Known {
     }
 }
 
-/// What `step` makes of `volumes`.
+/// Applies `step` to `volumes`.
 fn apply(
     volumes: &BTreeMap<u32, Known>,
     (number, step): (usize, &Step),
@@ -173,7 +173,7 @@ fn apply(
         Step::Map { volume, lnum } => {
             after.get_mut(&volume).expect("made before").leb(lnum).older = None;
         }
-        // Dropped without a word, a device may leave what was given up.
+        // If dropped without detaching, a device may leave what was unmapped.
         Step::Reattach if user == User::Bare => {}
         Step::Sync | Step::Reattach => settle(&mut after),
         Step::Work(_) | Step::Wait(_) | Step::Read { .. } => {}
@@ -209,7 +209,7 @@ fn apply(
     after
 }
 
-/// What was given up is gone.
+/// Unmapped content is gone.
 fn settle(volumes: &mut BTreeMap<u32, Known>) {
     let lebs = volumes.values_mut().flat_map(|known| known.lebs.values_mut());
     lebs.for_each(|leb| leb.older = None);
@@ -297,7 +297,7 @@ impl UbiScenario {
         let mut other = other.map_err(|e| format!("attaching by a scan: {e}"))?;
         compare(&mut one, knowledge).map_err(|e| format!("by fastmap: {e}"))?;
         compare(&mut other, knowledge).map_err(|e| format!("by a scan: {e}"))?;
-        // What attaching mends is mended in other blocks.
+        // Repairs made by the two attaches go to different blocks.
         let operations = flash.with(Chip::operations);
         let is_untouched = copies.iter().all(|copy| copy.with(Chip::operations) == operations);
         if is_untouched { agree_in_detail(&one, &other, flash) } else { Ok(()) }
@@ -405,7 +405,7 @@ impl Scenario for UbiScenario {
     }
 }
 
-/// Work until there is none, within reason: on old chips the last scrub may never come.
+/// Works until there is no more work, within limits: on old chips the last scrub may never come.
 pub(super) fn background(device: &mut Attached) -> Result<(), String> {
     for _ in 0..64 {
         if !device.work(8).map_err(|e| format!("work of UBI: {e}"))? {
@@ -415,15 +415,15 @@ pub(super) fn background(device: &mut Attached) -> Result<(), String> {
     Ok(())
 }
 
-/// Every LEB in the same block, every block erased as often, as many bad ones.
+/// Every LEB must be in the same block, with equal erase counts and equally many bad blocks.
 fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<(), String> {
-    // A block that was being marked bad when the power went is noticed when it is erased.
+    // A block that was being marked bad when power failed is noticed when it is erased.
     let doubtful = one.account().bad.abs_diff(other.account().bad);
     if one.sequence() != other.sequence() || doubtful > 1 {
         return Err("the fastmap and a scan find different sequence numbers or bad blocks".into());
     }
     for (a, b) in one.volumes().zip(other.volumes()) {
-        // Of a volume being updated the content is void, and so is how long it is.
+        // While a volume is being updated its content is void, and so is its length.
         let shape = |info: &VolumeInfo| VolumeInfo {
             map: Vec::new(),
             used_bytes: info.used_bytes.filter(|_| !info.update_marker),
@@ -432,7 +432,7 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
         if shape(&a) != shape(&b) {
             return Err(format!("by fastmap {a:?}, by a scan {b:?}"));
         }
-        // LEBs that were given up and whose blocks are not erased: a scan finds them again.
+        // LEBs that were unmapped but whose blocks are not erased: a scan finds them again.
         if let Some(at) = a.map.iter().find(|at| !b.map.contains(at)) {
             return Err(format!("volume {}: by fastmap LEB {at:?}, by a scan not", a.id));
         }
@@ -444,10 +444,10 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
         Ubi::attach(flash.clone(), image, &flysch_ubi::AttachOptions::default()).map_err(text)?;
     let mut doubtful = 0;
     for (peb, (known, block)) in one.erase_counters().zip(ubi.blocks()).enumerate() {
-        // Where a header was lost there is none.
+        // If a header was lost there is no counter.
         let (Some(known), Some(counter)) = (known, block.erase_counter) else { continue };
-        // One header was being written, which may be read today and not tomorrow; the block may
-        // have been erased more than once since the fastmap was written.
+        // If a header was being written, it may be readable at one time and not at another; the
+        // block may have been erased more than once since the fastmap was written.
         let is_torn = known < counter
             && block.content == Content::Free
             && flash.with(|chip| chip.is_torn(peb as u32));
@@ -459,7 +459,7 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
     Ok(())
 }
 
-/// No rule of the chip may have been broken.
+/// Checks that no rule of the chip was violated.
 pub(super) fn rules(flash: &Probe) -> Result<(), String> {
     flash.with(|chip| match chip.violations() {
         [] => Ok(()),
@@ -470,7 +470,7 @@ pub(super) fn rules(flash: &Probe) -> Result<(), String> {
 /// Volumes and LEBs.
 type Snapshot = BTreeMap<(u32, u32), Vec<Option<Vec<u8>>>>;
 
-/// What every LEB reads as: unit by unit, unreadable ones as none.
+/// The content of every LEB as read: unit by unit, `None` for unreadable ones.
 fn snapshot(device: &mut Attached, knowledge: &Knowledge) -> Snapshot {
     let mut found = BTreeMap::new();
     let volumes: Vec<_> = device.volumes().filter(|info| !info.update_marker).collect();
@@ -478,7 +478,7 @@ fn snapshot(device: &mut Attached, knowledge: &Knowledge) -> Snapshot {
         let torn = torn_unit(knowledge, info.id);
         for lnum in 0..info.reserved_pebs {
             let mut units = read_leb(device, info.id, lnum, info.leb_size);
-            // What one unit reads as is open as long as the write in it was not done.
+            // The content of a unit is undetermined while the write to it has not completed.
             if let Some((leb, units_open)) = &torn
                 && *leb == lnum
             {
@@ -491,7 +491,7 @@ fn snapshot(device: &mut Attached, knowledge: &Knowledge) -> Snapshot {
     found
 }
 
-/// The first unit that two snapshots show differently.
+/// The first unit in which two snapshots differ.
 fn differs(one: &Snapshot, other: &Snapshot) -> Option<String> {
     let changed = one.iter().find(|(place, units)| other.get(place) != Some(units));
     let added = || other.iter().find(|(place, _)| !one.contains_key(place));
@@ -511,7 +511,7 @@ fn differs(one: &Snapshot, other: &Snapshot) -> Option<String> {
     Some(format!("volume {id}, LEB {lnum}, unit {at} was {was} and is {is}"))
 }
 
-/// The units that the step being done writes in place.
+/// The units that the current step writes in place.
 fn torn_unit(knowledge: &Knowledge, id: u32) -> Option<(u32, std::ops::Range<u32>)> {
     match knowledge.step {
         Some(Step::Write { volume, lnum, at, units }) if volume == id => {
@@ -598,16 +598,16 @@ fn against(
 
 /// How LEBs are read here and programmed there, bytes.
 struct Way {
-    /// What is read at once.
+    /// Number of bytes read at a time.
     unit: usize,
-    /// Most that is programmed at once, between multiples of that in the block.
+    /// Maximum number of bytes programmed at a time, between multiples of that in the block.
     program: usize,
-    /// Where in its block a LEB begins.
+    /// Offset of a LEB in its block.
     start: usize,
 }
 
-/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way, from a unit on, of
-/// which one program is torn.
+/// Whether a LEB that reads as `units` may be `leb`, with `writing` in progress from some unit on,
+/// one program of which is torn.
 fn fits(
     units: &[Option<Vec<u8>>],
     leb: &Leb,
@@ -622,8 +622,8 @@ fn fits(
     let Some((first, data)) = writing else {
         return Err(format!("unit {wrong} is not what was written"));
     };
-    // What was programmed before is done, the program that was cut left anything, and what is
-    // behind it is untouched.
+    // What was programmed before is complete, the interrupted program may have left anything, and
+    // what follows is untouched.
     let mut content = leb.now.clone();
     content.resize(first as usize * way.unit, 0xFF);
     content.extend_from_slice(&data);
@@ -638,7 +638,8 @@ fn fits(
     Err(format!("a write from unit {first} on left more than one program torn, or other bytes"))
 }
 
-/// The first unit that is not `content` up to where `torn` begins, or not erased from its end on.
+/// The first unit that differs from `content` before `torn` begins, or that is not erased after its
+/// end.
 fn differing(
     units: &[Option<Vec<u8>>],
     (content, torn): (&[u8], std::ops::Range<usize>),
@@ -655,12 +656,12 @@ fn differing(
     })
 }
 
-/// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
+/// Whether all bits are set: checked in chunks that a compiler turns into one comparison each.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|piece| piece.iter().fold(0xFF, |all, byte| all & byte) == 0xFF)
 }
 
-/// The reading side finds nothing wrong.
+/// Checks that the reading side finds nothing wrong.
 fn check(flash: &Probe) -> Result<(), String> {
     let size = flash.geometry().erase_size;
     let images = flysch_ubi::find_images(flash, Some(size));
@@ -674,9 +675,9 @@ fn check(flash: &Probe) -> Result<(), String> {
     judge(flash, &findings, Severity::Note)
 }
 
-/// What a checker found is not worse than `most`. The count of erases of a block that the cut tore
-/// may be lost: its header read well as long as somebody looked, and reads badly when something is
-/// in it. The next attach moves that.
+/// Checks that a checker found nothing worse than `most`. The erase count of a block torn by the
+/// cut may be lost: its header read correctly while nothing depended on it, and reads badly once
+/// the block is in use. The next attach moves the data.
 pub(super) fn judge(flash: &Probe, findings: &[Finding], most: Severity) -> Result<(), String> {
     let is_excused = |finding: &Finding| {
         let others = || findings.iter().filter(|other| other.place.peb == finding.place.peb);
@@ -691,7 +692,7 @@ pub(super) fn judge(flash: &Probe, findings: &[Finding], most: Severity) -> Resu
     }
 }
 
-/// Life goes on: every dynamic volume takes a change and keeps it.
+/// Continues to use the device: every dynamic volume accepts a change and keeps it.
 fn go_on(device: &mut Attached) -> Result<(), String> {
     let ids: Vec<u32> = device
         .volumes()

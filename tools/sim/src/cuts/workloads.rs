@@ -16,11 +16,11 @@ use super::stacks::{Jffs2Stack, Jffs2UbiStack, UbifsStack};
 use super::ubi::{Step, UbiScenario};
 use super::{Plan, Report, explore, steps};
 
-/// LEBs of a UBIFS, if there are so many.
+/// Number of LEBs of a UBIFS, if there are that many.
 const UBIFS_LEBS: u32 = 40;
-/// Blocks of its chip.
+/// Number of blocks of its chip.
 const UBIFS_BLOCKS: u32 = 52;
-/// Blocks of a chip with JFFS2.
+/// Number of blocks of a chip with JFFS2.
 const JFFS2_BLOCKS: u32 = 24;
 
 /// A workload.
@@ -28,14 +28,14 @@ const JFFS2_BLOCKS: u32 = 24;
 pub struct Workload {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub about: &'static str,
-    /// Whether cuts within cuts are worth their time.
+    /// Whether cuts within cuts are worth the time.
     pub is_small: bool,
     kind: Kind,
 }
 
-/// Steps on files, made from a seed and the KiB that the flash holds.
+/// Steps on files, made from a seed and the capacity of the flash in KiB.
 type Files = fn(u64, u64) -> Vec<files::Step>;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +46,14 @@ enum Kind {
     Jffs2Ubi { before: Files, steps: Files },
 }
 
-/// How a workload wants its device.
+/// The device that a workload requires.
 #[derive(Clone, Copy, Debug)]
 struct Device {
-    /// How it is unless somebody says otherwise.
+    /// The mode, unless another one is chosen.
     gear: Gear,
-    /// Difference of erase counters from which LEBs are moved.
+    /// Difference of erase counters at which LEBs are moved.
     wear_threshold: u32,
-    /// It needs cells that leak; the figures in it are for one chip, and a new one.
+    /// It needs leaking cells; its figures are for one chip, a new one.
     ages: bool,
 }
 
@@ -255,12 +255,12 @@ pub const WORKLOADS: [Workload; 22] = [
 ];
 
 impl Workload {
-    /// The one of that name.
+    /// The workload with that name.
     pub fn named(name: &str) -> Option<&'static Self> {
         WORKLOADS.iter().find(|workload| workload.name == name)
     }
 
-    /// Whether it can be run so.
+    /// Whether it can be run in this setting.
     pub fn fits(&self, setting: &Setting) -> bool {
         let possible = setting.is_possible();
         match self.kind {
@@ -275,7 +275,7 @@ impl Workload {
         }
     }
 
-    /// How it is run when nothing else is said: on three flashes where it can be.
+    /// The default settings: on three flashes if possible.
     pub fn usual(&self) -> impl Iterator<Item = Setting> {
         let gear = if let Kind::Ubi { how, .. } = self.kind { how.gear } else { Gear::Plain };
         let parts = [Part::Die4, Part::Bch4, Part::Nor].into_iter();
@@ -284,10 +284,10 @@ impl Workload {
             .filter(|setting| self.fits(setting))
     }
 
-    /// Runs it in `setting`, cut as planned.
+    /// Runs it in `setting` with cuts as planned.
     ///
     /// # Errors
-    /// When it fails without a cut.
+    /// If it fails without a cut.
     pub fn run(&self, setting: &Setting, plan: &Plan) -> Result<Report, String> {
         let mut plan = Plan { seed: setting.seed, ..plan.clone() };
         if setting.is_failing() {
@@ -346,7 +346,7 @@ impl Workload {
     }
 }
 
-/// KiB that so many blocks hold, two pages of each for headers.
+/// Number of KiB that this many blocks hold, with two pages of each for headers.
 fn capacity(chip: &Chip, blocks: u32) -> u64 {
     let geometry = chip.geometry();
     let leb = geometry.erase_size - 2 * geometry.write_size;

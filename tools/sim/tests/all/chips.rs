@@ -61,7 +61,7 @@ fn bad_blocks_of_the_factory_go_into_the_table_and_stay_there() {
     nand.keep_table().unwrap();
     assert_eq!(bad(&nand), marked);
     let good = (5..28).find(|block| !marked.contains(block)).unwrap();
-    // Cut at every operation of marking one more: the old ones are never forgotten.
+    // Cuts at every operation of marking another block: the old marks are never lost.
     for (cut, tear) in (0..9).flat_map(|cut| Tear::ALL.map(|tear| (cut, tear))) {
         let mut world = nand.clone();
         let now = world.pages().power().operations();
@@ -81,7 +81,7 @@ fn bad_blocks_of_the_factory_go_into_the_table_and_stay_there() {
     }
 }
 
-/// The markers of small pages lie elsewhere than those of large ones.
+/// The markers of small pages are in a different place from those of large ones.
 #[test]
 fn factory_bad_blocks_are_known_and_left_alone_with_any_code() {
     let chips = [("K9F5608U0D", 1), ("K9F5608U0D", 4), ("K9F1G08U0B", 1), ("K9F1G08U0B", 4)];

@@ -1,5 +1,5 @@
 //! Power cuts in workloads on raw flash: a sample of the campaign, and the proof that mistakes are
-//! found. All of it is tried by `flysch-sim cuts --campaign`.
+//! detected. `flysch-sim cuts --campaign` tries everything.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ fn world(name: &str) -> World {
     name.parse().unwrap_or_else(|problem| panic!("{problem}"))
 }
 
-/// The workload on the chip it is usually run on.
+/// The workload on its usual chip.
 fn usual(workload: &str) -> World {
     world(&format!("{workload}/die4/bad0/new/unstable/tool/plain/1"))
 }
@@ -35,8 +35,8 @@ fn campaign(plan: Plan) -> Campaign {
 fn a_cross_section_of_all_worlds_survives_cuts() {
     let space = Space::new();
     let (mut tried, mut tears, mut wrong) = (0, BTreeMap::<String, u64>::new(), vec![]);
-    // Every workload on every chip, where nothing is known to be wrong. UBIFS with a fastmap,
-    // attaches that are broken off and cells that fade are tried by the campaign.
+    // Every workload on every chip, where no problem is known. UBIFS with a fastmap, attaches that
+    // are broken off and cells that fade are tried by the campaign.
     let only = ["cells=settled", "seed=1", "device=plain,fastmap", "user=tool,bare,several"];
     let mut campaign = campaign(Plan { points: Some(2), ..Plan::default() });
     campaign.only = only.iter().map(|one| one.parse().unwrap()).collect();
@@ -63,7 +63,7 @@ fn a_cross_section_of_all_worlds_survives_cuts() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(tried > 1500, "{tried} cuts tried");
     assert_eq!(tears.len(), 4, "{tears:?}");
-    // What is made for one chip was on no other.
+    // Workloads made for one chip were run on no other.
     assert!(left.iter().all(|(workload, _)| *workload == "ubi-scrub"), "{left:?}");
     println!("{tried} cuts tried");
 }
@@ -81,13 +81,14 @@ fn cuts_within_the_recovery_are_survived() {
     assert!(deep > 20, "{deep} cuts at depth 2");
 }
 
-/// Cuts after which something is wrong.
+/// The cuts after which something is wrong.
 fn wrong(world: World, plan: &Plan) -> BTreeMap<String, String> {
     let failures = run(world, plan).failures.into_iter();
     failures.map(|failure| (failure.cuts.to_string(), failure.problem)).collect()
 }
 
-/// Every kind is found by cuts that show nothing wrong without it, and shown again by its command.
+/// Every kind is detected by cuts that show nothing wrong without it, and is reproduced by its
+/// command.
 #[test]
 fn planted_mistakes_are_found_and_replayed() {
     let rough = "ubifs-overwrite/hamming/bad0/new/unstable/bare/plain/1";
@@ -124,70 +125,72 @@ fn planted_mistakes_are_found_and_replayed() {
     }
 }
 
-/// Each was wrong once; see "Found in earnest" in docs/power-cuts.md.
+/// Each of these was wrong once; see "Found in earnest" in docs/power-cuts.md.
 #[test]
 fn what_was_found_stays_mended() {
     let found = [
-        // An erase cut that a fastmap does not know of: after a crash, after a clean stop, in
-        // JFFS2's volume.
+        // An interrupted erase that a fastmap does not know of: after a crash, after a clean stop,
+        // in JFFS2's volume.
         ("ubifs-commit/die8/bad0/new/settled/bare/fastmap/2", "507e"),
         ("ubifs/slc-mode/bad0/new/fading/tool/fastmap/1", "150e"),
         ("jffs2-ubi-random/bch8/bad0/new/disturbed/hasty/fastmap/10", "121e"),
-        // The model took a name that changes places with itself for changed.
+        // The model considered a name exchanged with itself as changed.
         ("ubifs-random/hamming-512/bad0/new/disturbed/bare/fastmap/7", "1242e"),
-        // It took a file whose number was another one's before for that one.
+        // It confused a file with an earlier one of the same number.
         ("jffs2-random/nor/bad0/new/unstable/hasty/plain/1", "260l"),
-        // Four blocks failed one after the other; the marker of a bad block failed.
+        // Four blocks failed in succession; writing the marker of a bad block failed.
         ("ubi-volumes/hamming-512/bad0/worn/settled/tool/failing/8", "0a"),
         ("ubifs-full/die1/bad0/worn/unstable/several/failing-fastmap/15", "0e"),
-        // The header of a LEB that was being updated, with nothing behind it.
+        // The header of a LEB that was being updated, with nothing after it.
         ("ubi-update/bch4/bad0/worn/disturbed/tool/failing-fastmap/7", "197l"),
-        // What NOR programs at once lies across two units of the oracle.
+        // One program of NOR extends over two units of the oracle.
         ("ubi-write/nor/bad0/new/fading/hasty/plain/11", "39l"),
-        // One program of NOR lies across two units that UBIFS took for what is written at once.
+        // One program of NOR extends over two units that UBIFS considered to be written separately.
         ("ubifs-edit/nor/bad0/new/fading/several/fastmap/6", "38l"),
         ("ubifs-edit/nor/bad0/new/fading/several/fastmap/6", "317l"),
-        // The anchor of a fastmap that was not finished was erased twice, and free twice since.
+        // The anchor of an unfinished fastmap was erased twice, and has been free twice since.
         ("ubi-fastmap-long/slc-mode/bad2/worn/fading/hasty/fastmap/4", "485l"),
-        // Leaving one block after the other while programs fail took all there were.
+        // Leaving one block after the other while programs fail used up all blocks.
         ("jffs2-full/hamming/bad0/worn/disturbed/tool/failing/15", "0l"),
-        // Programming failed in the last block that was left, with room at the end of another.
+        // Programming failed in the last remaining block, while another had room at its end.
         ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194e"),
         ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194h"),
-        // A block that read as erased in the end was written to, and read as it had been looked at.
+        // A block that read as erased at its end was written to, and read differently from when it
+        // was checked.
         ("jffs2-edit/nor/bad0/new/unstable/tool/plain/15", "194e"),
-        // Programming failed in all blocks that were left while a mount copied.
+        // Programming failed in all remaining blocks while a mount was copying.
         ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30e"),
         ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30h"),
         ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30l"),
         ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30a"),
-        // What a mount copied did not fit into the last block by a few bytes, with others to be
-        // collected and the end of one to write to.
+        // The data copied by a mount missed fitting into the last block by a few bytes, while
+        // others could be collected and one had room at its end.
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150e"),
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150h"),
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150l"),
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150a"),
-        // The last node began before what was looked at of NOR, faded, and was not copied.
+        // On NOR the last node began before the part that was checked; it faded and was not copied.
         ("jffs2-ubi-random/nor/bad0/new/fading/bare/fastmap/10", "421l"),
-        // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
+        // A block was erased whose valid nodes were in a copy that faded and had not been copied
+        // yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
-        // An erase that was announced, of a LEB given up that nobody asks for.
+        // An announced erase of an unmapped LEB that nobody asks for.
         ("ubi-write/nor/bad0/new/settled/bare/fastmap/14", "38a"),
-        // Padding behind what was copied faded, and zeros without a header were taken for an entry.
+        // Padding after the copied data faded, and zeros without a header were taken for an entry.
         ("jffs2-ubi/die4/bad0/worn/fading/bare/plain/15", "32l"),
-        // Index LEBs with hardly anything in them were promised to content and not emptied.
+        // Nearly empty index LEBs were promised to content and not emptied.
         ("ubifs-full/slc-mode/bad2/new/disturbed/bare/failing/18", "575e"),
-        // The second copy of the master node, the first thing in its LEB, was cut by a clean stop.
+        // The second copy of the master node, first in its LEB, was interrupted by a clean stop.
         ("ubifs-random/slc-mode/bad0/new/fading/tool/failing-fastmap/7", "401l"),
-        // An identifier header that was cut over erased data, in a block that waits for its erase.
+        // An identifier header interrupted over erased data, in a block that waits for its erase.
         ("ubi-fastmap-long/nor-parallel/bad0/new/fading/bare/plain/9", "0h"),
-        // Of an erase that NOR announced the second header was cut: told as damage, and a LEB that
-        // had come back and was read was gone the next time.
+        // The second header of an erase announced on NOR was interrupted: it was reported as
+        // damage, and a LEB that had come back and was read was gone the next time.
         ("ubi-fastmap/nor/bad0/new/fading/bare/plain/16", "38e"),
-        // A summary read well, and nodes that were programmed together with it did not.
+        // A summary was readable, and the nodes programmed together with it were not.
         ("jffs2-ubi-random/hamming/bad2/new/settled/bare/plain/5", "199l"),
         ("jffs2-ubi-random/hamming/bad2/worn/disturbed/hasty/fastmap/16", "529l"),
-        // Torture condemned blocks for single errors that were corrected.
+        // Torture condemned blocks for single errors that had been corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
     for (name, cut) in found {
@@ -196,7 +199,7 @@ fn what_was_found_stays_mended() {
     }
 }
 
-/// The page that JFFS2 wrote last reads well at the mount, and never again.
+/// The page that JFFS2 wrote last is readable at the mount, and never again.
 #[test]
 fn jffs2_does_not_rely_on_the_page_that_was_written_last() {
     for world in [
@@ -211,7 +214,7 @@ fn jffs2_does_not_rely_on_the_page_that_was_written_last() {
     }
 }
 
-/// Runs some worlds into a file; gives the lines that are in it then.
+/// Runs some worlds into a file; returns the lines then in it.
 fn lines(campaign: &Campaign, path: &std::path::Path) -> Vec<String> {
     let space = Space::new();
     let ledger = Ledger::open(path, key_of).unwrap();
@@ -241,7 +244,7 @@ fn shards_and_stopped_runs_give_what_one_run_gives() {
     }
     parts.sort();
     assert_eq!(parts, whole);
-    // Stopped after a few worlds, and once more; two threads do the rest.
+    // Stopped after a few worlds, twice; two threads do the rest.
     for worlds in [Some(5), Some(9), None] {
         lines(&Campaign { worlds, jobs: 2, ..all.clone() }, &path("stopped"));
     }

@@ -1,4 +1,4 @@
-//! The eMMC driver on its model: what needs the whole bus while something goes wrong.
+//! The eMMC driver on its model: operations that need the whole bus while something goes wrong.
 
 use flysch_api::command::{
     Command, Direction, Ended, Mmc, MmcCommand, MmcResponse, NotStarted, Ordering, Port as _, Token,
@@ -26,7 +26,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A card that is up; the faults count from now.
+    /// A card that is up; faults are counted from now on.
     fn new(options: Options, faults: &str) -> Self {
         let memory = DmaRegion::zeroed(8 << 20, 0x4000_0000);
         let config = Config { size: 8 << 20, ..Config::default() };
@@ -41,7 +41,7 @@ impl Rig {
         Self { machine, port, memory, ended: Vec::new() }
     }
 
-    /// Starts a command as soon as there is room.
+    /// Starts a command once there is room.
     fn start(&mut self, payload: MmcCommand, bytes: u32, token: u32, ms: u64) {
         let data = Data::One(self.memory.slice(token as usize * BYTES as usize, bytes));
         let deadline = self.machine.now().after_nanos(ms * MS);
@@ -82,7 +82,7 @@ impl Rig {
         self.start(Mmc::transfer(true, lba, 8, false), BYTES, token, ms);
     }
 
-    /// A trim of one sector, by a token of its own.
+    /// A trim of one sector, with its own token.
     fn trim(&mut self, token: u32, ms: u64) {
         let payload = MmcCommand {
             index: CommandIndex::Erase.into_bits(),
@@ -95,7 +95,7 @@ impl Rig {
         self.start(payload, 8, token, ms);
     }
 
-    /// Rings, and takes so many outcomes within a minute.
+    /// Rings, and takes `count` outcomes within a minute.
     fn ends(&mut self, count: usize) -> Vec<(u32, Ended)> {
         self.port.ring(self.machine.now());
         let limit = self.machine.now().after_nanos(60_000 * MS);
@@ -122,7 +122,7 @@ impl Rig {
     }
 }
 
-/// An erase waited for a task that had failed, and that nobody looked at; then what told of it was
+/// An erase waited for a failed task that nobody looked at; then the report of the failure was
 /// cleared, and the engine stood still until all its tasks were overdue.
 #[test]
 fn a_task_that_fails_while_an_erase_waits_for_the_bus_is_seen_at_once() {
@@ -155,7 +155,7 @@ fn an_erase_is_carried_out_once_the_overdue_task_before_it_is_gone() {
     assert_eq!((rig.count(ErrorKind::TaskDiscarded), rig.count(ErrorKind::QueueReset)), (1, 0));
 }
 
-/// Its deadline is what an errand waits for at the latest, not a time of the driver's own.
+/// An errand waits until its deadline at most, not for a time of the driver's own.
 #[test]
 fn an_erase_that_never_gets_the_bus_ends_at_its_deadline() {
     let mut rig = Rig::new(Options::default(), "timeout:n1");
@@ -167,7 +167,7 @@ fn an_erase_that_never_gets_the_bus_ends_at_its_deadline() {
     assert_eq!(rig.ends(1), [(0, Ended::TimedOut)]);
 }
 
-/// A command of an erase whose answer is spoilt ends that erase and nothing else.
+/// A corrupted response to a command of an erase ends that erase and nothing else.
 #[test]
 fn a_spoilt_command_of_an_erase_resets_no_card() {
     for nth in 1..=4 {
@@ -183,7 +183,7 @@ fn a_spoilt_command_of_an_erase_resets_no_card() {
     }
 }
 
-/// What failed on the way to a boot partition once left it selected: the lanes went on there.
+/// A failure on the way to a boot partition once left it selected: the lanes continued there.
 #[test]
 fn after_a_failed_read_of_a_boot_partition_the_lanes_write_where_they_did() {
     let mut failed = 0;

@@ -15,7 +15,7 @@ fn the_front_page_reads_what_was_written() {
     let data = buffer(&machine, 1, 4096);
     fill(&machine, data, 77);
     done(&mut ports(&machine, Options::default())[0], &machine, write(7, data));
-    // Another host: the unit has to say first that it was reset.
+    // Another host: the unit must first report that it was reset.
     fill(&machine, data, 1);
     let ended = first_read::first_read(&machine, || read(7, data)).expect("up");
     assert_eq!(ended, Ended::Good);

@@ -1,5 +1,5 @@
-//! A JFFS2 that is nearly full under random overwrites: collecting garbage costs what arithmetic
-//! says it must, for ever, and never ends in a flash that takes no more.
+//! A nearly full JFFS2 under random overwrites: garbage collection permanently costs what
+//! arithmetic predicts, and never ends in a flash that takes no more.
 
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
@@ -8,13 +8,13 @@ use flysch_models::random::Random;
 
 const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const PAGE: usize = 4096;
-/// Blocks of 128 KiB.
+/// Number of blocks of 128 KiB.
 const BLOCKS: u32 = 128;
 
-/// What a stretch of overwrites cost.
+/// The cost of a series of overwrites.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// Milliseconds of the chip for each MiB.
+    /// Milliseconds of chip time per MiB.
     ms: f64,
     /// The longest single overwrite, milliseconds.
     longest_ms: f64,
@@ -26,8 +26,8 @@ fn page(random: &mut Random) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
-/// Fills a new file system to so many percent of what it takes, and overwrites four times as much
-/// as it holds, in four stretches.
+/// Fills a new file system to a percentage of its capacity, and overwrites four times its content,
+/// in four series.
 fn measure(percent: u64) -> (u64, [Cost; 4]) {
     let profile = Profile::named("MT29F2G08ABAEA").unwrap().with_blocks(BLOCKS);
     let page_size = f64::from(profile.page_size);

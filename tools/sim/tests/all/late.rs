@@ -1,6 +1,6 @@
-//! UBIFS over UBI over a chip, as a user of the library writes it: the types themselves, `close`
-//! left out. Power goes late in each operation, so that a page reads well now and not the next
-//! time; what was synced stays, and what was read once is read again.
+//! UBIFS over UBI over a chip, as a user of the library writes it: with the types themselves, and
+//! without `close`. Power fails late in each operation, so that a page is readable now and not the
+//! next time; what was synced stays, and what was readable once stays readable.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,10 +32,10 @@ const FILE: NewFile<'_> = NewFile {
 };
 
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Each block of content that can be read.
+/// Each block of content that is readable.
 type Blocks = BTreeMap<(Vec<u8>, usize), Result<Vec<u8>, Error>>;
 
-/// What was written, and what of it was synced.
+/// What was written, and which part of it was synced.
 #[derive(Default)]
 struct Wanted {
     synced: RefCell<Files>,
@@ -66,7 +66,7 @@ fn body(round: u32, number: u32) -> Vec<u8> {
     (0..3000 + round * 7919 % 20_000).map(byte).collect()
 }
 
-/// Files written again and again, every second round synced.
+/// Files are written repeatedly, and synced every second round.
 fn write_files(fs: &mut impl FileSystemMut, wanted: &Wanted) -> Result<(), Error> {
     let root = fs.statistics().root;
     for round in 0..6 {
@@ -117,7 +117,7 @@ fn contents(fs: &impl FileSystem) -> Blocks {
     all
 }
 
-/// Everything is readable, and what was synced is there or newer.
+/// Everything is readable, and what was synced is present or newer.
 fn judge(found: &Blocks, wanted: &Wanted) -> Result<(), String> {
     if let Some(((name, block), error)) =
         found.iter().find_map(|(at, read)| Some((at, read.as_ref().err()?)))
@@ -144,7 +144,7 @@ fn same(first: &Blocks, again: &Blocks, what: &str) -> Result<(), String> {
     if first == again { Ok(()) } else { Err(format!("{what}: reads otherwise than before")) }
 }
 
-/// Looks at a chip whose power came back: read-only, then twice for writing.
+/// Examines a chip after power returned: read-only, then twice for writing.
 fn recover(mut chip: NandChip, wanted: &Wanted) -> Result<(), String> {
     let images = flysch_ubi::find_images(&chip, Some(chip.geometry().erase_size));
     let image = *images.first().ok_or("no UBI")?;
@@ -169,7 +169,7 @@ fn recover(mut chip: NandChip, wanted: &Wanted) -> Result<(), String> {
     if chip.violations().is_empty() { Ok(()) } else { Err(format!("{:?}", chip.violations())) }
 }
 
-/// Mounts, looks, and leaves as if the power went again.
+/// Mounts, examines, and leaves as if power failed again.
 fn mounted<F: FlashMut, T>(
     flash: F,
     look: impl FnOnce(&mut UbifsMut<DeviceVolume<&mut UbiDevice<F>, F>>) -> Result<T, String>,
@@ -206,7 +206,7 @@ impl Hook for Late {
     }
 }
 
-/// Cuts late in every so many operations; returns how many.
+/// Cuts late in every `every`th operation; returns the number of cuts.
 fn cut_late(name: &str, blocks: u32, seed: u64, every: u64) -> u64 {
     let wanted = Rc::new(Wanted::default());
     let late = Rc::new(Late {

@@ -1,4 +1,4 @@
-//! Whole stacks: seeds, chips, power cuts and wear, one file a subject, in one program.
+//! Whole stacks: seeds, chips, power cuts and wear, one file per subject, in one program.
 
 mod chips;
 mod cuts;

@@ -23,7 +23,7 @@ fn with(switching: Switching, ports: Vec<Attached>, faults: &str) -> Config {
     Config { ports: vec![Attached::multiplier(multiplier)], switching, ..config(faults) }
 }
 
-/// Three disks behind a multiplier; the faults count from now, when they are up.
+/// Three disks behind a multiplier; faults are counted from when they are up.
 fn three(switching: Switching, faults: &str) -> Rig {
     let ports = vec![disk(), disk(), disk()];
     let rig = Rig::new(with(switching, ports, ""), Options::default());
@@ -37,13 +37,13 @@ fn read(rig: &Rig, unit: u64, lba: u64, token: u32) -> Command<Ata> {
     Command { unit, ..rig.transfer(false, lba, token) }
 }
 
-/// Why a read of a device is not taken.
+/// Why a read from a device is not accepted.
 fn declined(rig: &mut Rig, unit: u64) -> NotStarted {
     let (command, now) = (read(rig, unit, 0, 1), rig.machine.now());
     rig.ports[0].start(command, now).expect_err("it is not taken").why
 }
 
-/// Writes and reads back on each device, all of them at once; what comes back must be its own.
+/// Writes and reads back on each device, all concurrently; each must return its own data.
 fn each_keeps_its_own(rig: &mut Rig, units: &[u64], per_unit: u32) {
     let all = |rig: &mut Rig, write: bool| -> Vec<End> {
         let mut token = 0;
@@ -100,7 +100,7 @@ fn a_multiplier_and_its_devices_are_found_and_each_keeps_its_own() {
     }
 }
 
-/// An HBA that knows of no multipliers finds the first device and nothing else.
+/// An HBA that does not support multipliers finds the first device and nothing else.
 #[test]
 fn without_support_there_is_the_first_device() {
     let mut rig = Rig::new(with(Switching::No, vec![disk(), disk()], ""), Options::default());
@@ -113,8 +113,8 @@ fn without_support_there_is_the_first_device() {
     assert_eq!(rig.ports[0].state(), State::Gone, "the link works and nobody speaks");
 }
 
-/// A disk without a multiplier is one on such an HBA, too; and a multiplier whose first port is
-/// empty is found although it says nothing by itself.
+/// A disk without a multiplier also works on such an HBA; and a multiplier whose first port is
+/// empty is found although it sends nothing by itself.
 #[test]
 fn who_is_there_is_found_out_by_calling() {
     for switching in BOTH {
@@ -130,8 +130,8 @@ fn who_is_there_is_found_out_by_calling() {
     }
 }
 
-/// With switching by FISes the commands of two devices overlap; else one device follows the other,
-/// though neither waits for ever.
+/// With FIS-based switching the commands of two devices overlap; otherwise one device follows the
+/// other, though neither waits forever.
 #[test]
 fn switching_decides_who_may_have_commands() {
     let mut times = Vec::new();
@@ -141,7 +141,7 @@ fn switching_decides_who_may_have_commands() {
         assert_eq!(most, if switching == Switching::Fis { 31 } else { 32 });
         let begin = rig.machine.now();
         for token in 0..24 {
-            // Far apart, so that every read takes its die's time.
+            // Far apart, so that every read takes its full die time.
             rig.start(0, read(&rig, u64::from(token % 3), 4096 * u64::from(token), token));
         }
         let ends = rig.ends(0, 24);
@@ -151,7 +151,7 @@ fn switching_decides_who_may_have_commands() {
     assert!(times[0] > times[1] * 3 / 2, "{times:?}");
 }
 
-/// One device that always has more to do does not keep the others from their turn.
+/// A device that always has more work does not keep the others from their turn.
 #[test]
 fn turns_are_fair() {
     let mut rig = three(Switching::Command, "");
@@ -170,7 +170,7 @@ fn turns_are_fair() {
             Some(outcome) => {
                 assert_eq!(outcome.ended, Ended::Good);
                 before += 1;
-                // Another one in its place, at once.
+                // Another one in its place immediately.
                 rig.start(0, read(&rig, 0, 8 * next, next as u32 % 8 + 16));
                 rig.ports[0].ring(now);
                 next += 1;
@@ -184,7 +184,7 @@ fn turns_are_fair() {
     }
 }
 
-/// A flush is alone in its device. With switching by FISes the others do not notice.
+/// A flush is alone in its device. With FIS-based switching the others do not notice.
 #[test]
 fn a_flush_of_one_device_is_alone_in_that() {
     let mut rig = three(Switching::Fis, "timeout:n1");
@@ -205,9 +205,9 @@ fn a_flush_of_one_device_is_alone_in_that() {
     assert_eq!(other, NotStarted::Full, "nobody misses a deadline meanwhile");
 }
 
-/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names another device than the
-/// first, as Linux does one: the signature that comes is of the first device, and whoever software
-/// looks at is ready with it.
+/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names a device other than the first,
+/// as Linux does it: the signature received is that of the first device, and the device selected by
+/// software is ready with it.
 #[test]
 fn after_a_comreset_the_link_is_ready_whichever_device_is_looked_at() {
     let rig = three(Switching::Fis, "");
@@ -240,8 +240,8 @@ fn after_a_comreset_the_link_is_ready_whichever_device_is_looked_at() {
     }
 }
 
-/// An error of one device ends its commands; what the others have goes on. Only with switching by
-/// FISes do they have something.
+/// An error of one device ends its commands; those of the others continue. Only with FIS-based
+/// switching do they have any.
 #[test]
 fn an_error_of_one_device_is_that_ones_alone() {
     for log in ["", ",no-log:n1"] {
@@ -258,7 +258,7 @@ fn an_error_of_one_device_is_that_ones_alone() {
         assert_eq!((ends[2].2.error, ends[2].2.lba), (0x40, 16));
         assert!(ends[4..].iter().all(|end| end.1 == Ended::Good), "{ends:?}");
         let counts = [ErrorKind::DeviceCleared, ErrorKind::PortStop, ErrorKind::Comreset];
-        // Without the log the command that failed fails once more, alone.
+        // Without the log the failed command fails once more, alone.
         let cleared = 1 + u64::from(!log.is_empty());
         assert_eq!(counts.map(|kind| rig.count(kind)), [cleared, 0, 0]);
         assert_eq!(rig.count(ErrorKind::NoLog), u64::from(!log.is_empty()));
@@ -282,7 +282,7 @@ fn an_error_of_one_device_is_that_ones_alone() {
     assert_eq!(rig.count(ErrorKind::Comreset), 0);
 }
 
-/// Two devices at once: nobody can say whose error it is, so all of the port is reset.
+/// Errors of two devices at once: their causes cannot be told apart, so the whole port is reset.
 #[test]
 fn two_errors_at_once_take_a_comreset() {
     let options = Options { interrupts: false, ..Options::default() };
@@ -304,8 +304,8 @@ fn two_errors_at_once_take_a_comreset() {
     each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
 }
 
-/// A command past its deadline, an error of the interface or of the bus: all of the port is reset,
-/// and every device is there again.
+/// A command past its deadline, an error of the interface or of the bus: the whole port is reset,
+/// and every device returns.
 #[test]
 fn everything_else_takes_a_comreset_of_the_port() {
     for switching in BOTH {
@@ -326,7 +326,8 @@ fn everything_else_takes_a_comreset_of_the_port() {
     }
 }
 
-/// A device behind the multiplier goes and comes: the multiplier tells, and the others go on.
+/// A device behind the multiplier leaves and returns: the multiplier reports it, and the others
+/// continue.
 #[test]
 fn devices_behind_a_multiplier_come_and_go() {
     for switching in BOTH {
@@ -342,7 +343,7 @@ fn devices_behind_a_multiplier_come_and_go() {
         until(&mut rig, |rig| rig.ports[0].device_behind(1).is_some());
         assert_eq!(rig.count(ErrorKind::Comreset), 0);
         each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
-        // With commands in it: what it had is lost with it.
+        // With commands in it: they are lost with it.
         let late = rig.machine.now().after_nanos(10 * SECOND);
         rig.start(0, Command { deadline: late, ..read(&rig, 1, 0, 0) });
         rig.start(0, Command { deadline: late, ..read(&rig, 0, 0, 1) });
@@ -367,7 +368,7 @@ fn devices_behind_a_multiplier_come_and_go() {
     }
 }
 
-/// Polls until something is so, with nothing in flight.
+/// Polls until a condition holds, with nothing in flight.
 fn until(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
     for _ in 0..100_000 {
         let now = rig.machine.now();
@@ -380,8 +381,8 @@ fn until(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
     panic!("it never comes: {:?}", rig.ports[0].state());
 }
 
-/// No COMRESET makes a list stop. Each bring-up stops it again, and one that does not stop then
-/// either is no reason to give the port up.
+/// No COMRESET makes a list stop. Each bring-up stops it again, and one that then does not stop
+/// either is no reason to give up the port.
 #[test]
 fn a_list_that_does_not_stop_twice_takes_two_resets_of_the_hba() {
     for switching in BOTH {
@@ -398,7 +399,7 @@ fn a_list_that_does_not_stop_twice_takes_two_resets_of_the_hba() {
         assert_eq!(resets(&rig), before + 2, "{switching:?}");
         assert_eq!((rig.ports[0].state(), rig.count(ErrorKind::Gone)), (State::Up, 0));
         each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
-        // One that never stops is given up.
+        // A list that never stops makes the driver give up.
         rig.machine
             .with_model(|model| model.arm_faults("timeout:n1,stuck-list:1".parse().unwrap()));
         rig.start(0, read(&rig, 0, 0, 0));
@@ -420,13 +421,13 @@ fn a_list_that_does_not_stop_at_first_hides_no_device() {
     }
 }
 
-/// A device that stays busy is given up; the others are there.
+/// A device that stays busy is given up; the others work.
 #[test]
 fn one_device_that_does_not_come_up_is_not_in_the_others_way() {
     for switching in BOTH {
         let ports = vec![disk(), disk(), disk()];
-        // The first device gets ready by itself once, and each when it is reset: the third COMRESET
-        // of a device port is that of the second device.
+        // The first device becomes ready once by itself, and each one when it is reset: the third
+        // COMRESET of a device port is that of the second device.
         let mut rig = Rig::new(with(switching, ports, "busy:1"), Options::default());
         assert_eq!(rig.ports[0].state(), State::Up, "{:?}", rig.ports[0].failure_of_port());
         rig.machine.with_model(|model| model.arm_faults("".parse().unwrap()));
@@ -441,7 +442,7 @@ fn one_device_that_does_not_come_up_is_not_in_the_others_way() {
     }
 }
 
-/// The registers of a multiplier as an operation reaches them, and what it refuses.
+/// The registers of a multiplier as accessed by an operation, and what it refuses.
 #[test]
 fn registers_of_the_multiplier_are_read_and_written() {
     let mut rig = three(Switching::Fis, "");
@@ -459,7 +460,7 @@ fn registers_of_the_multiplier_are_read_and_written() {
     assert_eq!(access(general(gscr::PRODUCT)), Ok(0x3726_1095));
     assert_eq!(access(general(gscr::PORTS)), Ok(3));
     assert_eq!(access(general(gscr::FEATURES_ENABLE)), Ok(8));
-    // Linux asks a 3726 for this and believes in none without.
+    // Linux asks a 3726 for this and accepts none without it.
     assert_eq!(access(general(gscr::SIL_POLICY)), Ok(1));
     assert_eq!(access(Access::write(CONTROL_PORT, gscr::SIL_POLICY, 0)), Ok(0));
     assert_eq!(access(general(gscr::SIL_POLICY)), Ok(0));
@@ -470,7 +471,7 @@ fn registers_of_the_multiplier_are_read_and_written() {
     assert_eq!(access(Access::write(1, pscr::ERROR, u32::MAX)), Ok(0));
 }
 
-/// Each disk has a meter of its own: what one does, the others do not pay.
+/// Each disk has its own meter: the work of one is not charged to the others.
 #[test]
 fn each_device_behind_a_multiplier_is_metered_by_itself() {
     let mut rig = three(Switching::Fis, "");

@@ -1,4 +1,5 @@
-//! What the driver does by itself: exception events, WriteBooster, speed and sleep by load.
+//! What the driver does by itself: exception events, WriteBooster, speed and sleep depending on
+//! load.
 
 use flysch_api::command::{Command, Declined, Ended, Port as _, Scsi};
 use flysch_api::machine::{Clock, Instant, Machine};
@@ -20,7 +21,7 @@ const FLUSH_NEEDED: u16 = 1 << 5;
 
 const MS: u64 = 1_000_000;
 
-/// A board that notes what its clocks shall do and what has happened, and whose reset line works.
+/// A board that records clock requests and events, and whose reset line works.
 #[derive(Clone, Debug, Default)]
 struct Board {
     clocks: Arc<Mutex<Vec<Clocks>>>,
@@ -33,7 +34,7 @@ impl Board {
         std::mem::take(&mut *self.clocks.lock().expect("nobody panicked"))
     }
 
-    /// What has happened to device and link since the last call.
+    /// The events of device and link since the last call.
     fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *self.happened.lock().expect("nobody panicked"))
     }
@@ -79,7 +80,7 @@ impl Stack {
         self.port.host_mut().expect("the first port carries it")
     }
 
-    /// Polls both, and waits for either, or for `until`.
+    /// Polls both, and waits for either, or until `until`.
     fn turn(&mut self, in_flight: u32, until: Instant) -> Option<Ended> {
         let now = self.machine.now();
         self.policy.load(in_flight, now);
@@ -93,7 +94,7 @@ impl Stack {
         None
     }
 
-    /// Nothing is asked for, for so long.
+    /// Makes no requests for this long.
     fn rest(&mut self, nanos: u64) {
         let until = self.machine.now().after_nanos(nanos);
         while self.machine.now() < until {
@@ -101,7 +102,7 @@ impl Stack {
         }
     }
 
-    /// One command to its end; it is put again and again while the port declines it.
+    /// Carries out one command; it is resubmitted while the port declines it.
     fn carry_out(&mut self, command: impl Fn() -> Command<Scsi>) {
         let until = self.machine.now().after_nanos(5_000 * MS);
         while let Err(Declined { .. }) = self.port.start(command(), self.machine.now()) {
@@ -117,7 +118,7 @@ impl Stack {
         }
     }
 
-    /// Until the policy has nothing under way, so that something else can be asked.
+    /// Waits until the policy has nothing in progress, so that something else can be requested.
     fn quiet(&mut self) -> (Model, &mut Host<Model>) {
         let until = self.machine.now().after_nanos(5_000 * MS);
         while self.policy.is_busy() {
@@ -126,7 +127,7 @@ impl Stack {
         (self.machine.clone(), self.port.host_mut().expect("the host"))
     }
 
-    /// I/O for so long.
+    /// Does I/O for this long.
     fn work(&mut self, nanos: u64) {
         let until = self.machine.now().after_nanos(nanos);
         while self.machine.now() < until {
@@ -144,7 +145,7 @@ impl Stack {
         self.host().link().hibernating && self.power_mode() == CurrentPowerMode::Sleep
     }
 
-    /// Takes the unit attention of the start.
+    /// Takes the unit attention after start-up.
     fn settle(&mut self) {
         let data = buffer(&self.machine, 0, 4096);
         done(&mut self.port, &self.machine, read(7, data));
@@ -182,7 +183,7 @@ fn the_link_is_fast_only_while_there_is_io_and_sleeps_without() {
     assert_eq!(board.take(), [Clocks::On, Clocks::Fast]);
 }
 
-/// A stack whose device sleeps after 100 ms without I/O, and does so now.
+/// A stack whose device sleeps after 100 ms without I/O, and is asleep now.
 fn sleeper(machine: &Model, queue: QueueMode, board: Board) -> Stack {
     let rules = Rules {
         suspend_after_us: Some(100_000),
@@ -232,7 +233,7 @@ fn the_device_sleeps_with_the_link_and_wakes_for_a_command() {
 
 #[test]
 fn a_command_that_comes_while_the_device_falls_asleep_is_served() {
-    // Falling asleep takes 8 ms and some.
+    // Falling asleep takes a little more than 8 ms.
     let mut woken = 0;
     for step in 0..40 {
         let (machine, board) = (machine(Config::default()), Board::default());
@@ -248,7 +249,7 @@ fn a_command_that_comes_while_the_device_falls_asleep_is_served() {
     assert!((1..40).contains(&woken), "{woken} of 40 came too late to stop it");
 }
 
-/// One command, put again while it ends otherwise than well: a fault may have hit it.
+/// One command, resubmitted until it succeeds: a fault may have hit it.
 fn served(stack: &mut Stack) {
     let limit = stack.machine.now().after_nanos(120_000 * MS);
     let data = buffer(&stack.machine, 0, 4096);
@@ -290,7 +291,7 @@ fn whatever_fails_on_the_way_to_sleep_and_back_commands_go_on() {
             let plan = Plan::none().with(kind, Trigger::Nth(nth));
             machine.with_model(|model| model.arm_faults(plan));
             for _ in 0..3 {
-                // Time enough for a START STOP UNIT that nobody answers, down and up.
+                // Enough time for a START STOP UNIT that is not answered, down and up.
                 stack.rest(40_000 * MS);
                 served(&mut stack);
             }
@@ -333,7 +334,7 @@ fn a_device_with_work_of_its_own_stays_active_while_the_link_hibernates() {
     stack.host().run(&machine, Operation::BackgroundOperations).expect("asked");
     stack.host().run(&machine, suspend.clone()).expect("suspended");
     assert!(stack.is_asleep());
-    // A buffer that is being flushed.
+    // A buffer being flushed.
     let mut stack = with_events(FLUSH_NEEDED, |_| ());
     let machine = stack.machine.clone();
     let data = buffer(&machine, 0, 256 << 10);
@@ -347,7 +348,7 @@ fn a_device_with_work_of_its_own_stays_active_while_the_link_hibernates() {
     stack.rest(2_000 * MS);
     stack.host().run(&machine, suspend.clone()).expect("deeper");
     assert!(stack.is_asleep());
-    // What is suspended deeper stays so.
+    // What is suspended more deeply stays so.
     stack.host().run(&machine, Operation::Hibernate(true)).expect("nothing to do");
     assert!(stack.is_asleep());
 }
@@ -388,7 +389,7 @@ fn the_write_booster_buffer_is_flushed_when_low_on_idle_and_in_hibernate() {
     };
     stack.rest(2_000 * MS);
     assert_eq!(left(&mut stack), 100);
-    // Under load again the flush that is not needed ends; on idle the next begins.
+    // Under load again the unnecessary flush ends; at idle the next one begins.
     for n in 0..40 {
         stack.carry_out(|| write(n * 64, data));
     }
@@ -425,7 +426,7 @@ fn the_write_booster_buffer_is_resized_as_the_device_recommends_on_idle() {
     }
 }
 
-/// A host whose events of these kinds are told, after what `make` does to the model.
+/// A host that is notified of these events, after `make` has changed the model.
 fn with_events(events: u16, make: impl FnOnce(&Model)) -> Stack {
     let machine = machine(Config { write_booster: 64 << 20, ..Config::default() });
     let options =
@@ -446,7 +447,7 @@ fn urgent_background_operations_are_allowed_until_they_are_done() {
     assert_eq!(host.take_events(), URGENT_BKOPS, "the caller hears of it, too");
     assert!(host.device().background_operations);
     assert_eq!(host.read_flag(&machine, FlagId::BackgroundOpsEn), Ok(true));
-    // 4 GiB beyond what matters take 22 s at the model's pace.
+    // 4 GiB beyond the important level take 22 s at the model's rate.
     stack.rest(60_000 * MS);
     stack.host().run(&machine, Operation::BackgroundOperations).expect("asked");
     let host = stack.host();

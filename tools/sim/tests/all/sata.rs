@@ -1,4 +1,4 @@
-//! The SATA driver on the model of an HBA: each step of its recovery, and what it can be asked.
+//! The SATA driver on the model of an HBA: each step of its recovery, and the requests it supports.
 
 use flysch_ahci::{
     AtaCommand, AtaData, Error, ErrorKind, Host, LinkPower, Operation, Options, Output, Port, State,
@@ -29,7 +29,7 @@ pub(super) struct Rig {
     pub(super) machine: M,
     pub(super) ports: Vec<Port<M>>,
     pub(super) memory: DmaRegion,
-    /// What has ended and was not asked for yet, by port.
+    /// Outcomes not yet asked for, by port.
     ended: [Vec<End>; 2],
 }
 
@@ -48,7 +48,7 @@ impl Rig {
         Self { machine, ports: host.into_ports(), memory, ended: Default::default() }
     }
 
-    /// A disk; the faults count from now, when it is up.
+    /// A disk; faults are counted from when it is up.
     fn disk(faults: &str) -> Self {
         let rig = Self::new(config(""), Options::default());
         rig.machine.with_model(|model| model.arm_faults(faults.parse().expect("a plan")));
@@ -77,7 +77,7 @@ impl Rig {
         }
     }
 
-    /// Starts a command as soon as there is room.
+    /// Starts a command once there is room.
     pub(super) fn start(&mut self, port: usize, command: Command<Ata>) {
         for _ in 0..100_000 {
             let token = Token::new(command.token.number());
@@ -95,11 +95,11 @@ impl Rig {
         panic!("there is never room");
     }
 
-    /// Takes what has ended; lets time pass if nothing has.
+    /// Takes outcomes; lets time pass if there are none.
     pub(super) fn look(&mut self) {
         let now = self.machine.now();
         let mut found = false;
-        // Every port that has something in flight is polled; the first does the host's work.
+        // Every port with something in flight is polled; the first does the host's work.
         for (port, ended) in self.ports.iter_mut().zip(&mut self.ended) {
             while let Some(outcome) = port.poll(now) {
                 let status = match outcome.ended {
@@ -116,7 +116,7 @@ impl Rig {
         }
     }
 
-    /// Rings, and takes so many outcomes.
+    /// Rings, and takes `count` outcomes.
     pub(super) fn ends(&mut self, port: usize, count: usize) -> Vec<End> {
         self.ports[port].ring(self.machine.now());
         let limit = self.machine.now().after_nanos(600 * SECOND);
@@ -204,7 +204,7 @@ fn the_queued_error_log_names_the_command_that_failed() {
     assert_eq!(ended(&rig.ends(0, 1)), [Ended::Good]);
 }
 
-/// Nobody knows which one failed, so each is tried alone, and tells for itself.
+/// It is unknown which one failed, so each is retried alone, and reports for itself.
 #[test]
 fn without_the_log_every_command_tells_for_itself() {
     let mut rig = Rig::disk("medium:lba16,no-log:n1");
@@ -271,7 +271,8 @@ fn a_lost_interrupt_is_found_by_the_watch() {
     assert_eq!(rig.count(ErrorKind::Overdue), 0);
 }
 
-/// A list that does not stop takes a reset of the HBA, which ends what other ports have, too.
+/// A list that does not stop requires a reset of the HBA, which also ends the commands of other
+/// ports.
 #[test]
 fn a_list_that_does_not_stop_takes_a_reset_of_the_hba() {
     let disk = || Attached::disk(DiskConfig::memory(64 << 20));
@@ -305,7 +306,7 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
     rig.start(0, rig.transfer(false, 0, 0));
     rig.ports[0].ring(rig.machine.now());
     rig.machine.with_model(|model| model.pull_off(0));
-    // What the disk had ends with the reset, and nothing comes after it.
+    // The disk's commands end with the reset, and nothing comes after it.
     let ends = rig.ends(0, 1);
     assert!(matches!(ends[0].1, Ended::Reset | Ended::NoUnit), "{ends:?}");
     rig.settle(0);
@@ -328,7 +329,8 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
     rig.all_good(0);
 }
 
-/// What Linux gives a minute takes 40 s and two rests; COMRESET helps one that is stuck once.
+/// What Linux allows a minute for takes 40 s and two rests; COMRESET helps a device that is stuck
+/// once.
 #[test]
 fn a_device_that_stays_busy_is_given_up_in_time() {
     let timed = |faults| {
@@ -354,7 +356,7 @@ fn an_hba_that_is_pulled_out_is_gone_for_good() {
     assert_eq!(rig.operate(Operation::Reset), Err(Error::Gone));
 }
 
-/// A flush has long to end. What waits for it waits with its owner, and misses no deadline.
+/// A flush may take long. Commands waiting for it wait with their owner, and miss no deadline.
 #[test]
 fn a_flush_that_takes_long_costs_nobody_a_deadline() {
     let mut rig = Rig::disk("timeout:n1");
@@ -369,8 +371,8 @@ fn a_flush_that_takes_long_costs_nobody_a_deadline() {
     rig.all_good(0);
 }
 
-/// A disk without NCQ, or without 48-bit addresses, gets the same commands as it takes them; a
-/// flush among queued ones is alone, and order is kept around it.
+/// A disk without NCQ, or without 48-bit addresses, gets the same commands in a form it supports; a
+/// flush among queued commands is alone, and the order around it is kept.
 #[test]
 fn every_kind_of_disk_gives_back_what_was_written() {
     let disks = [
@@ -492,7 +494,7 @@ fn smart_sanitize_security_and_power_can_be_asked_for() {
     let (status, ..) =
         rig.run(ata(Opcode::Smart, smart::RETURN_STATUS, smart::LBA)).expect("SMART");
     assert_eq!(status.lba, smart::LBA, "no threshold is exceeded");
-    // A sanitize operation keeps everybody else away until it ends.
+    // A sanitize operation keeps all other commands away until it ends.
     let erase = ata(Opcode::Sanitize, sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA);
     let (_, count, _) = rig.run(erase).expect("sanitize");
     assert_eq!(count & sanitize::IN_PROGRESS, sanitize::IN_PROGRESS);
@@ -502,7 +504,7 @@ fn smart_sanitize_security_and_power_can_be_asked_for() {
     let (_, count, _) = rig.run(ata(Opcode::Sanitize, sanitize::STATUS, 0)).expect("sanitize");
     assert_eq!(count, sanitize::COMPLETED);
     rig.all_good(0);
-    // A password locks the disk with the next power.
+    // A password locks the disk at the next power-on.
     let mut bytes = vec![0; 512];
     bytes[2..34].fill(b'p');
     let with_password = |opcode| AtaCommand {
@@ -549,7 +551,7 @@ fn a_packet_device_answers_packets_and_nothing_else() {
     };
     let data = Data::One(rig.memory.slice(0, 2048));
     let direction = Direction::FromDevice;
-    // The driver asks for the sense data of what fails: power came.
+    // The driver requests the sense data of failures: power came on.
     rig.start(0, Command { payload, data, direction, ..rig.plain(payload, 1) });
     let first = rig.ends(0, 1);
     assert_eq!((ended(&first), first[0].2.sense), (vec![Ended::Answered], [6, 0x29, 0]));
@@ -572,7 +574,7 @@ fn a_packet_device_answers_packets_and_nothing_else() {
     assert_eq!(declined.unwrap_err().why, NotStarted::Unsupported);
 }
 
-/// CAM's `cd`: past the unit attentions, what is in the drive, and what an open tray does.
+/// CAM's `cd`: past the unit attentions, the contents of the drive, and the effect of an open tray.
 #[test]
 fn a_drive_is_attached_opened_and_closed() {
     let mut store = Store::memory(1 << 20);
@@ -652,7 +654,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
     rig.all_good(0);
 }
 
-/// Requests a second of the default profile: random 4 KiB, or sequential 128 KiB.
+/// Requests per second of the default profile: random 4 KiB, or sequential 128 KiB.
 fn rate(rig: &mut Rig, write: bool, bytes: u32, depth: u64) -> u64 {
     let total = if depth == 1 { 500 } else { 10_000 };
     let (mut sent, mut done, mut random) = (0, 0, SplitMix64::new(1));
@@ -683,8 +685,8 @@ fn rate(rig: &mut Rig, write: bool, bytes: u32, depth: u64) -> u64 {
     total * SECOND / rig.machine.now().nanos_since(start)
 }
 
-/// The figures that docs/ahci-model.md shows beside published ones of the class: within a tenth of
-/// what was published, or between what the maker claims and others measured.
+/// The figures that docs/ahci-model.md shows next to published ones of the class: within a tenth of
+/// what was published, or between the maker's claims and measurements by others.
 #[test]
 fn the_profile_is_as_fast_as_its_class() {
     let ports = vec![Attached::disk(DiskConfig::memory(1 << 30))];

@@ -1,4 +1,4 @@
-//! Worlds under faults, and the proof that a broken stack would be found out.
+//! Worlds under faults, and the proof that a broken stack would be detected.
 
 use std::ops::RangeInclusive;
 
@@ -12,8 +12,8 @@ fn wish(on: On, seed: u64) -> Wish {
     Wish { on, seed, requests: 2000, block: None, plan: None, mistake: None }
 }
 
-/// Runs these seeds, as many as it takes until every kind of fault has happened; `flysch-sim seeds`
-/// runs more.
+/// Runs these seeds, as many as needed for every kind of fault to happen; `flysch-sim seeds` runs
+/// more.
 fn all_is_well(on: On, seeds: RangeInclusive<u64>) {
     let mut totals = Totals::default();
     let mut failures = Vec::new();
@@ -45,7 +45,7 @@ fn seeds_of_sata_lose_nothing_and_end_everything_once() {
     all_is_well(On::Ahci, 1..=200);
 }
 
-/// Two thirds of them with FIS-based switching. In the first hundred nobody pulls the HBA out.
+/// Two thirds of them use FIS-based switching. In the first hundred the HBA is never unplugged.
 #[test]
 fn seeds_of_multipliers_lose_nothing_and_end_everything_once() {
     all_is_well(On::Pmp, 101..=150);
@@ -61,7 +61,7 @@ fn seeds_of_sd_lose_nothing_and_end_everything_once() {
     all_is_well(On::Sd, 1..=40);
 }
 
-/// Blocks of a sector, and native sectors of eight.
+/// Blocks of one sector, and native sectors of eight.
 #[test]
 fn blocks_of_either_size_lose_nothing() {
     for (on, block) in
@@ -74,8 +74,8 @@ fn blocks_of_either_size_lose_nothing() {
     }
 }
 
-/// Each of these once carried out old commands again: a lane that had nothing in flight while the
-/// controller was reset went on in its queue where it had stood before.
+/// Each of these once repeated old commands: a lane with nothing in flight while the controller was
+/// reset continued in its queue at the old position.
 #[test]
 fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
     let resets = [
@@ -83,7 +83,7 @@ fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
         (On::Ufs, "power:e300"),
         (On::Nvme, "fatal:e300"),
         (On::Nvme, "power:e300"),
-        // A list that does not stop takes a reset of the HBA.
+        // A list that does not stop requires a reset of the HBA.
         (On::Ahci, "transient:e100,stuck-list:e3"),
         (On::Ahci, "power:e300"),
         (On::Pmp, "transient:e100,stuck-list:e3"),
@@ -100,10 +100,10 @@ fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
     }
 }
 
-/// What worlds of eMMC found, each mended since: commands that waited for a direct command which
-/// nobody began (90), a response with an error that a driver without interrupts did not see, so
-/// that the engine stood still for ever (4, 33), registers of a controller that was pulled out
-/// taken for tasks that had ended (46).
+/// Problems found by eMMC worlds, all fixed since: commands that waited for a direct command that
+/// was never started (90), a response with an error that a driver without interrupts did not see,
+/// so that the engine stood still forever (4, 33), registers of an unplugged controller taken for
+/// completed tasks (46).
 #[test]
 fn what_worlds_of_emmc_found_stays_mended() {
     for seed in [4, 33, 46, 90] {
@@ -112,9 +112,8 @@ fn what_worlds_of_emmc_found_stays_mended() {
     }
 }
 
-/// What worlds behind multipliers found, mended since: a port that was given up because its list
-/// did not stop twice in one recovery (500), a device left out because it did not come up once
-/// (1005).
+/// Problems found by worlds behind multipliers, fixed since: a port given up because its list did
+/// not stop twice in one recovery (500), a device left out because it did not come up once (1005).
 #[test]
 fn what_worlds_of_multipliers_found_stays_mended() {
     for seed in [500, 1005] {
@@ -123,8 +122,8 @@ fn what_worlds_of_multipliers_found_stays_mended() {
     }
 }
 
-/// Where one command in fifty takes the controller down, five bring-ups fail one after the other,
-/// and the driver gives the device up as Linux would. That was told as data that cannot be read.
+/// If one command in fifty takes the controller down, five bring-ups fail in succession, and the
+/// driver gives up the device as Linux would. That was once reported as unreadable data.
 #[test]
 fn a_driver_that_gives_up_is_told_from_data_that_is_lost() {
     for plan in ["fatal:0.02", "link:0.02", "power:0.02"] {
@@ -134,7 +133,7 @@ fn a_driver_that_gives_up_is_told_from_data_that_is_lost() {
     }
 }
 
-/// Every delete was refused once: its range lay behind the driver's memory.
+/// Every delete was once refused: its range was outside the driver's memory.
 #[test]
 fn deletions_of_emmc_end_well() {
     for seed in 1..=20 {
@@ -143,8 +142,8 @@ fn deletions_of_emmc_end_well() {
     }
 }
 
-/// Where one command's error stops the engine it may end all that are in flight; where it does not
-/// there is no such excuse.
+/// If one command's error stops the engine, it may end all commands in flight; otherwise there is
+/// no such excuse.
 #[test]
 fn without_a_queue_an_error_of_the_device_ends_one_command() {
     let plan: Plan = "medium:0.01".parse().unwrap();
@@ -158,7 +157,7 @@ fn without_a_queue_an_error_of_the_device_ends_one_command() {
     assert!(worlds.iter().any(|&(faults, bad)| bad > faults), "{worlds:?}");
 }
 
-/// Here a recovery once waited for ever for a lane that had given its last outcome and was not
+/// Here a recovery once waited forever for a lane that had delivered its last outcome and was not
 /// polled again: it had nothing in flight, but was not parked.
 #[test]
 fn a_lane_that_owes_nothing_holds_nobody_up() {
@@ -192,7 +191,7 @@ fn a_skipped_flush_is_found() {
             let wish = Wish { plan: Some(plan.clone()), mistake, ..wish(on, seed) };
             matches!(run(&wish), Err(Violation::Data(_)))
         });
-        // What an SD card has taken is on its medium: there is nothing a flush could do.
+        // Data that an SD card has accepted is on its medium: a flush has nothing to do.
         assert_eq!(found, on != On::Sd, "{on}");
     }
 }
@@ -211,7 +210,7 @@ fn a_completion_delivered_twice_is_found() {
     assert!(matches!(run(&wish), Err(Violation::NotOwed(_))));
 }
 
-/// What is found in one of the first worlds of each stack with this mistake of a driver.
+/// What is found in one of the first worlds of each stack with this driver mistake.
 fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 6] {
     let plan: Plan = plan.parse().unwrap();
     On::ALL.map(|on| {
@@ -244,7 +243,7 @@ fn resets_without_a_cause_are_found_though_every_request_ends_well() {
 
 #[test]
 fn a_short_transfer_told_as_done_is_found() {
-    // NVMe has none: what is answered well is whole. SATA and eMMC have no fault for it.
+    // NVMe has none: what is answered with success is complete. SATA and eMMC have no fault for it.
     let [found, ..] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
     assert!(matches!(found, Some(Violation::Data(_))), "{found:?}");
 }

@@ -19,7 +19,8 @@ pub(super) fn exports(workspace: &Workspace, build: &[&str]) -> Result<String, S
 /// Runs the guest; returns Markdown, or why there is none.
 fn measure(workspace: &Workspace, build: &[&str], name: &str) -> Result<String, String> {
     let flysch = build_flysch(workspace, build)?;
-    let test = ["test", "--quiet", "--package", "flysch-lab", "--test", "guests", "--", name];
+    // With the whole workspace in view, as the other tests are built.
+    let test = ["test", "--quiet", "--workspace", "--test", "guests", "--", name];
     let mut figure = super::cargo(workspace, &test);
     figure.args(["--exact", "--ignored", "--nocapture"]);
     let said = shell::output(figure.env("FLYSCH_COMMAND", flysch))?;

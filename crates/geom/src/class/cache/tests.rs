@@ -34,12 +34,12 @@ fn what_was_read_is_not_read_again_until_it_is_written() {
     let whole = graph.provider("cache/c").unwrap();
     assert_eq!(graph[whole].media_size, size as u64 - 512);
     assert_eq!(told(&graph, geom, "TailOffset"), (size - 4096).to_string());
-    // Tasting read some blocks already.
+    // Tasting has read some blocks already.
     reset(&mut graph, geom);
     let reads = |graph: &Graph| graph[disk].statistics.reads;
     let before = reads(&graph);
     for _ in 0..3 {
-        // Over the edge of a block, and in one.
+        // Across the boundary of a block, and within one.
         let edge = read(&mut graph, 51 * 4096 - 512, 1024).unwrap();
         assert_eq!(edge[510..514], [50, 50, 51, 51]);
         assert_eq!(read(&mut graph, 51 * 4096, 512).unwrap(), [51; 512]);
@@ -53,12 +53,12 @@ fn what_was_read_is_not_read_again_until_it_is_written() {
     graph.io(open, Io::Write { offset: 51 * 4096, from: &[9; 512] }).unwrap();
     graph.shut(open);
     assert_eq!(read(&mut graph, 51 * 4096, 512).unwrap(), [9; 512]);
-    // More than two blocks, and what is behind the last whole one, pass.
+    // More than two blocks, and what follows the last whole one, pass through.
     let misses = told(&graph, geom, "CacheMisses");
     read(&mut graph, 0, 65536).unwrap();
     read(&mut graph, size as u64 - 1024, 512).unwrap();
     assert_eq!(told(&graph, geom, "CacheMisses"), misses);
-    // The oldest go when there is no room.
+    // The oldest blocks are evicted when there is no room.
     for block in 0..150 {
         read(&mut graph, block * 4096, 512).unwrap();
     }
@@ -84,12 +84,12 @@ fn a_bad_sector_beside_what_is_wanted_does_no_harm() {
     let under = nop::create(&mut graph, disk, nop::Options::default()).unwrap();
     create(&mut graph, "c", under, Options::default()).unwrap();
     let nop = graph.geom("NOP", "md0.nop").unwrap();
-    // One read fails: that of the block.
+    // One read fails: the one of the block.
     let fail = |options: &mut nop::Options| {
         (options.read_failures, options.fail_only) = (100, Some(1));
     };
     nop::configure(&mut graph, nop, fail).unwrap();
-    // Where tasting does not look.
+    // A place that tasting does not read.
     let at = 11 << 16;
     assert_eq!(read(&mut graph, at, 512).unwrap(), [0; 512]);
     nop::configure(&mut graph, nop, |options| options.fail_only = None).unwrap();

@@ -12,7 +12,7 @@ use crate::class::{label, mirror};
 enum Mood {
     Good,
     Vanishes,
-    /// Answers what nobody asked, twice, and too short.
+    /// Answers requests that nobody made, answers twice, and too short.
     Lies,
     /// Answers in its hundredth turn.
     Slow,
@@ -102,10 +102,10 @@ fn a_program_outside_is_a_provider_as_any_other() {
     label::label(&mut graph, "far", provider, false).unwrap();
     let label = graph.provider("label/far").unwrap();
     assert_eq!(read(&mut graph, label), Ok(5));
-    // Slow, and within its time.
+    // Slow, but within its time.
     *mood.borrow_mut() = Mood::Slow;
     assert_eq!(read(&mut graph, label), Ok(5));
-    // It vanishes: everything on it goes too, and nothing panics.
+    // It vanishes: everything above it is removed too, and nothing panics.
     *mood.borrow_mut() = Mood::Vanishes;
     assert_eq!(read(&mut graph, label), Err(block::Error::Gone));
     assert!(graph.provider("label/far").is_err() && graph.provider("ggate0").is_err());
@@ -132,7 +132,7 @@ fn who_never_answers_has_a_bounded_queue() {
         assert_eq!(read(&mut graph, provider), Err(block::Error::TimedOut));
     }
     assert_eq!((told(&graph, "queue_count"), told(&graph, "timeouts")), ("4".into(), "20".into()));
-    // What it answers late belongs to nobody; then it is as before.
+    // A late answer belongs to nobody; afterwards everything works as before.
     *mood.borrow_mut() = Mood::Good;
     assert_eq!(read(&mut graph, provider), Ok(0));
     assert_eq!(told(&graph, "queue_count"), "0");

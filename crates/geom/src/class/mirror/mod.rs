@@ -1,8 +1,9 @@
-//! MIRROR: the same on several components (RAID 1).
+//! MIRROR: the same data on several components (RAID 1).
 //!
-//! Two numbers on every component tell whom to believe. The generation is raised when a component
-//! fails: who has a lower one stays out until it is inserted anew. The sync id is raised when the
-//! others are written while a component is away: it is rebuilt when it comes back.
+//! Two numbers on every component decide which ones to trust. The generation is raised when a
+//! component fails: components with a lower one stay out until they are inserted again. The sync id
+//! is raised when the others are written while a component is missing: that component is rebuilt
+//! when it returns.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -37,23 +38,23 @@ pub use verbs::{
     label, prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Mirror;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static MIRROR: Mirror = Mirror;
 
 /// How a component takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Tasted, and the mirror has not started.
+    /// Tasted, but the mirror has not started.
     New,
     /// Read and written.
     Active,
     /// Written, and rebuilt from the others.
     Synchronizing,
-    /// Left alone until somebody says `rebuild`.
+    /// Left alone until `rebuild`.
     Stale,
 }
 
@@ -76,12 +77,12 @@ impl Part {
 #[derive(Clone, Debug)]
 struct Disk {
     consumer: ConsumerId,
-    /// Its metadata, as it is to be.
+    /// Its metadata, as it is to be written.
     metadata: wire::Mirror,
     part: Part,
-    /// Bytes that are rebuilt; what of them is safe is in the metadata.
+    /// Bytes rebuilt so far; the metadata holds how many of them are safe.
     copied: Option<u64>,
-    /// Requests it did, for [`Balance::Load`], and the byte behind the last one.
+    /// Number of reads it has done, for [`Balance::Load`], and the byte after the last one.
     reads: u64,
     head: u64,
 }
@@ -89,19 +90,19 @@ struct Disk {
 /// The state of a geom.
 #[derive(Debug)]
 struct State {
-    /// What all components agree on.
+    /// The metadata that all components share.
     common: wire::Mirror,
     disks: Vec<Disk>,
     running: bool,
-    /// It was tried, and no component can be believed.
+    /// Starting was attempted, and no component can be trusted.
     stuck: bool,
-    /// A component is away or stale: the next write raises the sync id.
+    /// A component is missing or stale: the next write raises the sync id.
     bump: bool,
-    /// The components are marked as being written.
+    /// The components are marked as being written to.
     dirty: bool,
-    /// It was made by `create`: nothing of it is on its components.
+    /// It was made by `create`: its components hold no metadata.
     is_manual: bool,
-    /// Whose turn it is.
+    /// The component whose turn it is.
     turn: usize,
 }
 
@@ -153,8 +154,8 @@ fn write_metadata(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Resu
         .map_err(|error| Error::io(name, error))
 }
 
-/// Changes and writes the metadata of every component that `which` names. Those that cannot be
-/// written drop out.
+/// Changes and writes the metadata of every component selected by `which`. Components that cannot
+/// be written are dropped.
 fn update(
     graph: &mut Graph,
     geom: GeomId,
@@ -182,27 +183,27 @@ fn update(
     if written > 0 { Ok(()) } else { first }
 }
 
-/// Whether a component holds everything: it is not being rebuilt.
+/// Whether a component holds all data, that is, is not being rebuilt.
 const fn is_whole(metadata: &wire::Mirror) -> bool {
     metadata.disk_flags & disk_flags::SYNCHRONIZING == 0
 }
 
-/// Whether a component was rebuilt to its end and does not say so yet: with one that is whole it
-/// is whole too, alone it is not believed.
+/// Whether a component was rebuilt completely and is not yet marked so: next to a whole one it is
+/// whole too, alone it is not trusted.
 const fn has_all(metadata: &wire::Mirror) -> bool {
     !is_whole(metadata) && metadata.sync_offset >= metadata.media_size
 }
 
-/// The metadata of a component that was rebuilt to its end.
+/// The metadata of a component that was rebuilt completely.
 const fn with_all(metadata: wire::Mirror) -> wire::Mirror {
     let disk_flags = metadata.disk_flags | disk_flags::SYNCHRONIZING;
     wire::Mirror { disk_flags, sync_offset: metadata.media_size, ..metadata }
 }
 
-/// Changes the metadata of all components that are written, so that a power cut leaves either what
-/// was or what is to be: all whole ones but the first are first told what is new and that they hold
-/// everything, which counts for as long as the first one says what it said, and also when it says
-/// the new.
+/// Changes the metadata of all components that are written, so that a power cut leaves either the
+/// old or the new state. The whole components except the first are written first, with the new
+/// state and marked as completely rebuilt: that is valid as long as the first one holds the old
+/// state, and also once it holds the new one.
 fn update_at_once(
     graph: &mut Graph,
     geom: GeomId,
@@ -241,7 +242,7 @@ fn consumer_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Er
     })
 }
 
-/// What metadata says against taking a provider.
+/// Why a provider with this metadata cannot be taken.
 fn objection(graph: &Graph, under: ProviderId, metadata: &wire::Mirror) -> Option<String> {
     let there = &graph[under];
     let name = metadata.name;

@@ -1,4 +1,4 @@
-//! Requests to a mirror, and what happens to a component that does not do them.
+//! Requests to a mirror, and what happens to a component that fails them.
 
 use alloc::format;
 use alloc::vec;
@@ -12,13 +12,13 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
-/// Whether an error is the component's, not the request's.
+/// Whether an error is the fault of the component, not of the request.
 pub(crate) fn is_components(error: Error) -> bool {
     use Error::{BadData, Misaligned, OutOfRange, Unsupported};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported)
 }
 
-/// Does a request.
+/// Performs a request.
 pub(super) fn start(graph: &mut Graph, geom: GeomId, io: Io<'_>) -> Result<(), Error> {
     match io {
         Io::Read { offset, to } => read(graph, geom, offset, to),
@@ -26,7 +26,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId, io: Io<'_>) -> Result<(), E
         change => {
             mark_dirty(graph, geom)?;
             all(graph, geom, change)?;
-            // Who dropped out in this very write has fallen behind by it.
+            // A component that was dropped during this very write has fallen behind.
             mark_dirty(graph, geom)
         }
     }
@@ -42,7 +42,7 @@ fn order(state: &mut State, offset: u64) -> Vec<ConsumerId> {
             active.rotate_left(state.turn % count);
         }
         Balance::Prefer => active.sort_by_key(|disk| core::cmp::Reverse(disk.metadata.priority)),
-        // The head that is nearest; of those the one that did least.
+        // The component whose head is nearest; among equals the one that has done the fewest reads.
         Balance::Load => active.sort_by_key(|disk| (disk.head != offset, disk.reads)),
         Balance::None | Balance::Unknown(_) => {}
     }
@@ -65,8 +65,8 @@ fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Reads from one component. If that fails another is asked, and what it says written over what
-/// could not be read; a component that cannot even be mended drops out.
+/// Reads from one component. If that fails, another one is read and its data is written over the
+/// unreadable sectors; a component that cannot be repaired that way is dropped.
 fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
     let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
     let mut failed: Vec<(ConsumerId, Error)> = Vec::new();
@@ -87,7 +87,7 @@ fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Resu
         }
     }
     if !done {
-        // With the last copy nobody drops out.
+        // The last copy is never dropped.
         return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
     }
     for (consumer, error) in failed {
@@ -98,7 +98,7 @@ fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Resu
     Ok(())
 }
 
-/// Writes what another component said; tells whether it can be read now.
+/// Writes data from another component; returns whether it can be read now.
 fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> bool {
     let mut back = vec![0; right.len()];
     let mended = graph.io(consumer, Io::Write { offset, from: right }).is_ok()
@@ -113,7 +113,7 @@ fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> b
     mended
 }
 
-/// Does a request on every component that is written.
+/// Performs a request on every component that is written.
 fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
     let state = graph.state::<State>(geom).ok_or(Error::Gone)?;
     let written = state.disks.iter().filter(|disk| disk.part.is_written());
@@ -136,7 +136,8 @@ fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Before the first write: the components say that they may differ, and who is away falls behind.
+/// Before the first write: the components are marked as possibly different, and missing ones fall
+/// behind.
 pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
         let step = step(graph);
@@ -149,7 +150,7 @@ pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
         }
         let sync_id = state.common.sync_id;
         (state.bump, state.dirty) = (false, true);
-        // One that drops out here makes another round necessary; there are ever fewer of them.
+        // A component dropped here makes another round necessary; their number only decreases.
         let marked = update(
             graph,
             geom,
@@ -163,9 +164,9 @@ pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     }
 }
 
-/// By how much a sync id or a generation is raised. Only which is higher counts; but components
-/// that were written apart from each other, each while the other was away, must not come to the
-/// same number: they would be taken for equal, and read in turns.
+/// By how much a sync id or a generation is raised. Only the order matters; but components that
+/// were written apart from each other, each while the other was missing, must not arrive at the
+/// same number: they would be considered equal, and read in turn.
 fn step(graph: &mut Graph) -> u32 {
     1 + (graph.random() % 4096) as u32
 }
@@ -191,15 +192,15 @@ pub(super) fn clean(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// Closes a component and takes it off.
+/// Closes a component and detaches it.
 pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
     if graph.find_consumer(consumer).is_some() {
         graph.drop_consumer(consumer);
     }
 }
 
-/// A component drops out. One that failed stays out: the generation of the others is raised. One
-/// that is gone comes back when it comes back.
+/// Drops a component. One that failed stays out: the generation of the others is raised. One that
+/// is gone may return later.
 pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gone: bool) {
     let name = graph[consumer].provider.map(|provider| graph[provider].name.clone());
     let mirror = graph[geom].name.clone();

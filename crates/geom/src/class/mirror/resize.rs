@@ -1,4 +1,4 @@
-//! Another size for a mirror (`gmirror resize`).
+//! Changing the size of a mirror (`gmirror resize`).
 
 use alloc::format;
 use alloc::vec;
@@ -12,14 +12,14 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
-/// Bytes that are made equal at once.
+/// Bytes made equal at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Gives a mirror the size that all of its components have room for, or a smaller one. What it
-/// gains is made equal on all of them first.
+/// Gives a mirror the size that fits all of its components, or a smaller one. Added space is first
+/// made equal on all of them.
 ///
 /// # Errors
-/// What is in the way: that it is open, that a component is away, that there is no room.
+/// If it is open, if a component is missing, or if there is no room.
 pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), Error> {
     check_automatic(graph, geom)?;
     let there = state(graph, geom)?;
@@ -50,7 +50,8 @@ pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), 
     }
     make_equal(graph, geom, &disks, (old, new))?;
     state_mut(graph, geom)?.common.media_size = new;
-    // Who is believed is who has the highest priority: until that one is written it is the old one.
+    // The component with the highest priority decides: until it is written, the mirror has the old
+    // size.
     let mut order: Vec<(u8, ConsumerId)> = Vec::new();
     for disk in state(graph, geom)?.disks.iter().filter(|disk| disk.part == Part::Active) {
         order.push((disk.metadata.priority, disk.consumer));
@@ -71,7 +72,7 @@ pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), 
     Ok(())
 }
 
-/// Writes what the first component holds from `old` to `new` to the others.
+/// Writes the data of the first component from `old` to `new` to the others.
 fn make_equal(
     graph: &mut Graph,
     geom: GeomId,
@@ -97,8 +98,8 @@ fn make_equal(
     Ok(())
 }
 
-/// A component has another size: its metadata goes to where it is looked for now. Tells whether it
-/// can be used.
+/// A component changed its size: its metadata moves to the new last sector. Returns whether it can
+/// be used.
 pub(super) fn resized(graph: &mut Graph, consumer: ConsumerId) -> bool {
     let geom = graph[consumer].geom;
     let Some(provider) = graph[consumer].provider else { return false };

@@ -1,4 +1,4 @@
-//! How a mirror comes together: who is believed, who is rebuilt, who stays out.
+//! Assembling a mirror: which components are trusted, rebuilt or left out.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,7 @@ use crate::graph::Graph;
 use crate::io::Shape;
 use crate::object::{GeomId, ProviderId};
 
-/// Adds a component. The mirror starts with the last one, or when nothing is left to be tasted.
+/// Adds a component. The mirror starts with the last one, or when everything has been tasted.
 pub(super) fn join(
     graph: &mut Graph,
     under: ProviderId,
@@ -60,7 +60,8 @@ pub(super) fn join(
     state.stuck = false;
     if state.running {
         state.bump |= part == Part::Stale;
-        // Until the last write is done it, too, may differ: its next metadata says so.
+        // Until the last write is done this component may differ too: its next metadata records
+        // that.
         let disk = state.disks.last_mut().filter(|_| state.dirty);
         disk.into_iter().for_each(|disk| disk.metadata.disk_flags |= disk_flags::DIRTY);
     } else if state.disks.len() >= usize::from(state.common.all) {
@@ -69,7 +70,7 @@ pub(super) fn join(
     Ok(())
 }
 
-/// How a component takes part in a mirror that others are in already, or why it does not.
+/// How a component takes part in a mirror that has other components already, or why it does not.
 fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     let common = &state.common;
     if common.id != metadata.id {
@@ -78,7 +79,7 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
         return Err(format!("component {} is already present", metadata.disk_id));
     }
-    // A cut while it got another size leaves components that differ and have room for both.
+    // A cut during a resize leaves components whose sizes differ, with room for both sizes.
     let room = metadata.provider_size.saturating_sub(u64::from(common.sector_size));
     let fits = common.media_size == metadata.media_size || common.media_size <= room;
     if !fits || common.sector_size != metadata.sector_size {
@@ -90,7 +91,7 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if state.disks.len() >= usize::from(common.all) {
         return Err("all of its components are there".into());
     }
-    // Of those that stopped uncleanly one is believed, and that is who runs already.
+    // Of components that stopped uncleanly one is trusted, and the running ones already are.
     let is_doubtful = metadata.disk_flags & disk_flags::DIRTY != 0;
     if is_doubtful && common.flags & flags::NO_FAIL_SYNC == 0 {
         metadata.disk_flags &= !disk_flags::DIRTY;
@@ -124,7 +125,7 @@ fn part_of(common: &wire::Mirror, metadata: &mut wire::Mirror) -> Result<Part, S
     })
 }
 
-/// Starts a mirror with the components that are there.
+/// Starts a mirror with the components that are present.
 pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = super::state_mut(graph, geom) else { return };
     let newest = state.disks.iter().map(|disk| disk.metadata.gen_id).max().unwrap_or(0);
@@ -134,7 +135,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let whole = state.disks.iter().filter(|disk| is_whole(&disk.metadata));
     let any = state.disks.iter().map(|disk| disk.metadata.sync_id).max();
     let sync = whole.map(|disk| disk.metadata.sync_id).max().or(any).unwrap_or(0);
-    // Who was written last knows how many there are: a cut may have left the others behind.
+    // The components written last know how many there are: a cut may have left the others behind.
     let current = state.disks.iter().filter(|disk| disk.metadata.sync_id == sync);
     let best = current
         .max_by_key(|disk| (is_whole(&disk.metadata), disk.metadata.all, disk.metadata.priority));
@@ -194,7 +195,8 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// Beside a whole component those are whole that were rebuilt to their end and do not say so yet.
+/// Next to a whole component, those that were rebuilt completely but are not yet marked are whole
+/// too.
 fn believe_ends(disks: &mut [Disk], sync: u32) {
     for disk in disks.iter_mut().filter(|disk| has_all(&disk.metadata)) {
         if disk.metadata.sync_id >= sync {
@@ -204,7 +206,7 @@ fn believe_ends(disks: &mut [Disk], sync: u32) {
     }
 }
 
-/// After an unclean stop the halves may differ: one is believed, the others are rebuilt from it.
+/// After an unclean stop the components may differ: one is trusted, the others are rebuilt from it.
 fn judge_dirty(state: &mut State, sync: u32) {
     if state.common.flags & flags::NO_FAIL_SYNC != 0 {
         return;
@@ -218,7 +220,7 @@ fn judge_dirty(state: &mut State, sync: u32) {
     for disk in &mut state.disks {
         let dirty = is_dirty(disk);
         disk.metadata.disk_flags &= !disk_flags::DIRTY;
-        // Also what was rebuilt already may differ: it was written like the others.
+        // Even the part already rebuilt may differ: it was written like the others.
         if dirty && disk.consumer != believed {
             disk.metadata.disk_flags |= disk_flags::SYNCHRONIZING;
             disk.metadata.sync_offset = 0;

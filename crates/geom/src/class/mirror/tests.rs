@@ -25,7 +25,7 @@ fn nops(count: usize) -> (Graph, Vec<ProviderId>) {
     (graph, nops)
 }
 
-/// The names are written down: the disks beneath the NOPs end with the same sector.
+/// The names are recorded because the disks below the NOPs end with the same sector.
 fn mirror(balance: Balance, count: usize) -> (Graph, GeomId) {
     let (mut graph, under) = nops(count);
     let options = Options { balance, hardcode: true, ..Options::default() };
@@ -96,7 +96,7 @@ fn a_component_that_fails_stays_out_and_raises_the_generation() {
         }
         assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED", "{reads}");
         assert!(told(&graph, Object::Geom(geom), "GenID").parse::<u32>().unwrap() > 0);
-        // Also when it is well again.
+        // Not even when it works again.
         fail(&mut graph, 0, |options| {
             (options.read_failures, options.write_failures) = (0, 0);
         });
@@ -106,7 +106,7 @@ fn a_component_that_fails_stays_out_and_raises_the_generation() {
         assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
         let refused = graph.verdicts().find(|v| v.class == "MIRROR" && v.provider == "md0.nop");
         assert!(refused.unwrap().taste.reason().text.contains("failed once"), "{refused:?}");
-        // It comes back as a new one.
+        // It returns as a new component.
         forget(&mut graph, geom).unwrap();
         clear(&mut graph, provider).unwrap();
         insert(&mut graph, geom, &[provider], (0, true, false)).unwrap();
@@ -123,7 +123,7 @@ fn a_component_that_is_gone_comes_back_and_is_rebuilt() {
         options.write_failures = 100;
         options.error = IoError::Gone;
     });
-    // The write that finds out is done by the other one.
+    // The write that discovers the fault is done by the other component.
     write(&mut graph, 0, 1, 4096).unwrap();
     assert_eq!(told(&graph, Object::Geom(geom), "GenID"), "0");
     fail(&mut graph, 0, |options| options.write_failures = 0);
@@ -144,7 +144,7 @@ fn a_component_that_is_gone_comes_back_and_is_rebuilt() {
     assert!(bytes[..4096] == [1; 4096] && bytes[4096..] == [2; 4096]);
 }
 
-/// Each half was written while the other was away: only one of them is believed.
+/// Each half was written while the other was missing: only one of them is trusted.
 #[test]
 fn halves_that_were_written_apart_are_not_taken_for_equal() {
     let bytes = |graph: &mut Graph, name: &str| {
@@ -189,7 +189,7 @@ fn halves_that_were_written_apart_are_not_taken_for_equal() {
 fn what_cannot_be_read_once_is_mended_from_the_other_half() {
     let (mut graph, geom) = mirror(Balance::None, 2);
     write(&mut graph, 0, 7, 4096).unwrap();
-    // One read fails; the sector can be written, and read after that.
+    // One read fails; the sector can be written, and read afterwards.
     let nop = graph.geom("NOP", "md0.nop").unwrap();
     nop::configure(&mut graph, nop, |options| {
         (options.read_failures, options.fail_only) = (100, Some(1));
@@ -228,7 +228,7 @@ fn deactivated_components_wait() {
     assert!(graph.provider("mirror/gm").is_err());
 }
 
-/// Bytes of the disks beneath, as a power cut leaves them.
+/// Contents of the disks below, as a power cut leaves them.
 fn images(graph: &mut Graph, count: usize) -> Vec<Vec<u8>> {
     let of = |number| {
         let provider = graph.provider(&format!("md{number}")).unwrap();
@@ -248,7 +248,7 @@ fn unclean_halves_are_made_equal() {
     let open = graph.open(provider, Access::ALONE).unwrap();
     graph.io(open, Io::Write { offset: 0, from: &[9; 512] }).unwrap();
     let mut images = images(&mut graph, 2);
-    // The power goes while one half was written and the other was not.
+    // Power fails after one half was written and before the other was.
     images[0][0] = 1;
     let mut graph = Graph::new(&all(), 6);
     for (number, bytes) in images.into_iter().enumerate() {
@@ -258,7 +258,7 @@ fn unclean_halves_are_made_equal() {
     graph.settle();
     let geom = graph.geom("MIRROR", "gm").unwrap();
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
-    // The one of the highest priority is believed, by everybody.
+    // All reads trust the one with the highest priority.
     assert_eq!(read(&mut graph, 0, 512).unwrap(), [9; 512]);
     assert_eq!(synchronize(&mut graph, geom, &mut |_, _| {}).unwrap(), 1);
     for _ in 0..2 {
@@ -278,7 +278,7 @@ fn a_mirror_gets_another_size_and_what_it_gains_is_equal() {
     let half = whole / 2 / 512 * 512;
     assert_eq!(graph[provider].media_size, half);
     assert!(read(&mut graph, half, 512).is_err());
-    // What is behind its end differs: it must not when it is inside again.
+    // The data after its end differs: it must not when it is inside again.
     for (number, &nop) in under.iter().enumerate() {
         let sector = [number as u8 + 1; 512];
         let consumer = graph[graph[nop].geom].consumers[0];

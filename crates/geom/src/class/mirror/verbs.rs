@@ -1,4 +1,4 @@
-//! What can be done to a mirror, by the verbs of `gmirror`.
+//! The operations on a mirror, by the verbs of `gmirror`.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -20,27 +20,27 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 
-/// Bytes that are rebuilt at once.
+/// Bytes rebuilt at a time.
 const PIECE: u64 = 1 << 20;
-/// Bytes after which a component keeps how far it is.
+/// Number of bytes after which a component records its progress.
 const CHECKPOINT: u64 = 64 << 20;
-/// Of a component that never was one: it waits until another one is away.
+/// Flags of a provider that has never been a component: it waits until one is missing.
 const SPARE: u64 = disk_flags::INACTIVE | disk_flags::FORCE_SYNC;
 
-/// What `label` is told.
+/// The parameters of `label`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How reads are spread.
+    /// How reads are distributed.
     pub balance: Balance,
-    /// Bytes of a piece, for [`Balance::Split`].
+    /// Bytes of a slice, for [`Balance::Split`].
     pub slice: u32,
     /// Stale components wait for `rebuild`.
     pub no_auto_sync: bool,
     /// Nothing is rebuilt after an unclean stop.
     pub no_fail_sync: bool,
-    /// The names of the providers are written down, and no others are taken.
+    /// The names of the providers are recorded, and no others are accepted.
     pub hardcode: bool,
-    /// Metadata of others is written over.
+    /// Metadata of other classes is overwritten.
     pub force: bool,
 }
 
@@ -60,20 +60,20 @@ impl Default for Options {
 /// What `configure` changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Configure {
-    /// How reads are spread.
+    /// How reads are distributed.
     pub balance: Option<Balance>,
-    /// Bytes of a piece.
+    /// Bytes of a slice.
     pub slice: Option<u32>,
     /// Whether stale components wait for `rebuild`.
     pub no_auto_sync: Option<bool>,
     /// Whether nothing is rebuilt after an unclean stop.
     pub no_fail_sync: Option<bool>,
-    /// Whether no other providers are taken than those of the components' names now. Each
-    /// component says it of itself: a cut may leave some that do.
+    /// Whether only providers with the current names of the components are accepted. Each component
+    /// records this for itself: after a cut some may and others may not.
     pub hardcode: Option<bool>,
 }
 
-/// What the components of a new mirror say, with `kept` bytes of each for metadata.
+/// The metadata of the components of a new mirror, with `kept` bytes of each reserved for metadata.
 fn components(
     graph: &mut Graph,
     name: &str,
@@ -129,11 +129,11 @@ fn components(
     Ok(components)
 }
 
-/// Makes a mirror that lasts until it is stopped: nothing is written, and all of its components is
-/// its own. Who is away or failed stays out.
+/// Makes a mirror that lasts until it is stopped: nothing is written, and its components are used
+/// to the last sector. Missing or failed components stay out.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -155,7 +155,7 @@ pub fn create(
     Ok(())
 }
 
-/// A mirror that nothing was written about takes no part in what lasts.
+/// A mirror without metadata cannot be changed permanently.
 pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     if state(graph, geom)?.is_manual {
         let cause = "was made by `create`, and has no metadata; make it by `label` to do this";
@@ -164,11 +164,11 @@ pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> 
     Ok(())
 }
 
-/// Writes metadata onto the providers: the mirror is there from now on. The contents must be equal
-/// or not matter; who has content on one disk labels that and inserts the others.
+/// Writes metadata to the providers: the mirror exists from now on. The contents must be equal or
+/// irrelevant; if there is content on one disk, label that one and insert the others.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -184,7 +184,7 @@ pub fn label(
             let is_ours =
                 |sector: &[u8]| wire::Mirror::parse(sector).is_ok_and(|it| Some(it.id) == id);
             if last.is_ok_and(|sector| is_ours(&sector)) {
-                // What cannot be taken back is an mirror that never starts.
+                // Labels that cannot be cleared belong to a mirror that never starts.
                 let _ = write_last(graph, provider, |_| {});
             }
         }
@@ -194,7 +194,7 @@ pub fn label(
 }
 
 /// Writes the labels of a new mirror so that a power cut leaves none or all of it: until the last
-/// one is written no component holds everything by itself, and from then on all of them do.
+/// one is written, no component is whole by itself, and from then on all of them are.
 fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Result<(), Error> {
     let Some(((last, metadata), others)) = labels.split_last() else { return Ok(()) };
     for (provider, metadata) in others {
@@ -210,7 +210,7 @@ fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Res
 /// Clears the metadata of a provider that no mirror uses.
 ///
 /// # Errors
-/// That there is none.
+/// If there is none.
 pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
     guard::in_use(graph, provider)?;
     crate::class::clear(graph, "MIRROR", provider)
@@ -219,7 +219,7 @@ pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
 /// Adds components, which are rebuilt from the others.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn insert(
     graph: &mut Graph,
     geom: GeomId,
@@ -247,7 +247,7 @@ pub fn insert(
         }
         let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
         let provider_size = there.media_size;
-        // The new one first, with a sync id below all: until the others count it, it is surplus.
+        // The new one first, with a sync id below all others: until they count it, it is surplus.
         let all = state(graph, geom)?.common.all + 1;
         let metadata = wire::Mirror {
             all,
@@ -279,10 +279,11 @@ pub fn insert(
     Ok(())
 }
 
-/// Makes providers spares of a mirror: [`take_spares`] makes them components when one is away.
+/// Makes providers spares of a mirror: [`take_spares`] turns them into components when one is
+/// missing.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn spare(
     graph: &mut Graph,
     geom: GeomId,
@@ -319,10 +320,10 @@ pub fn spare(
     Ok(())
 }
 
-/// Spares become components as long as one is away; they are rebuilt then. Answers how many.
+/// Turns spares into components while any are missing; they are then rebuilt. Returns how many.
 ///
 /// # Errors
-/// Why one cannot.
+/// If one cannot.
 pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
     let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
     let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
@@ -350,10 +351,10 @@ pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
     Ok(taken)
 }
 
-/// Takes a component out for good and clears its metadata.
+/// Removes a component permanently and clears its metadata.
 ///
 /// # Errors
-/// That it is the last active one, or no component.
+/// If it is the last active component, or not a component.
 pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
@@ -394,17 +395,17 @@ fn check_not_last(graph: &Graph, geom: GeomId, name: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Counts components that are away no more.
+/// Stops counting components that are missing.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// If it cannot be written.
 pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let state = state_mut(graph, geom)?;
     let all = state.disks.len() as u8;
     if state.common.all == all {
         return Ok(());
     }
-    // Who comes back after all must not be taken for one of them.
+    // A component that returns after all must not be taken for one of the current ones.
     let sync_id = state.common.sync_id.wrapping_add(1);
     state.common.all = all;
     state.common.sync_id = sync_id;
@@ -419,7 +420,7 @@ pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 /// Takes a component out until [`activate`].
 ///
 /// # Errors
-/// That it is the last active one, or no component.
+/// If it is the last active component, or not a component.
 pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     check_automatic(graph, geom)?;
     let consumer = consumer_of(graph, geom, name)?;
@@ -431,7 +432,7 @@ pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Err
         |metadata| {
             metadata.disk_flags |= disk_flags::INACTIVE;
             metadata.disk_flags &= !disk_flags::DIRTY;
-            // Below that of all others: whenever it comes back, it is rebuilt.
+            // Lower than that of all others: whenever it returns, it is rebuilt.
             metadata.sync_id = 0;
         },
     )?;
@@ -444,7 +445,7 @@ pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Err
 /// Takes a component back; it is rebuilt.
 ///
 /// # Errors
-/// That it was not taken out of this mirror.
+/// If it was not taken out of this mirror.
 pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result<(), Error> {
     check_automatic(graph, geom)?;
     let sector = graph.peek_last(provider)?;
@@ -458,7 +459,7 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
     };
     let common = state(graph, geom)?.common;
     if metadata.disk_flags & SPARE == SPARE {
-        // It never failed, and what it knows of the others may be old.
+        // It never failed, and its knowledge of the others may be out of date.
         (metadata.gen_id, metadata.media_size) = (common.gen_id, common.media_size);
     }
     metadata.disk_flags &= !disk_flags::INACTIVE;
@@ -470,7 +471,7 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
 /// Rebuilds a component from the others, from its start on.
 ///
 /// # Errors
-/// That it is the last active one, or no component.
+/// If it is the last active component, or not a component.
 pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
@@ -491,10 +492,10 @@ pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
     Ok(())
 }
 
-/// Changes what is common to all components.
+/// Changes the settings common to all components.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// If it cannot be written.
 pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<(), Error> {
     let common = &mut state_mut(graph, geom)?.common;
     common.balance = change.balance.unwrap_or(common.balance);
@@ -525,10 +526,10 @@ pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<
     update(graph, geom, |_| true, |_| {})
 }
 
-/// Gives a component another priority.
+/// Changes the priority of a component.
 ///
 /// # Errors
-/// That it is no component.
+/// If it is not a component.
 pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str, priority: u8) -> Result<(), Error> {
     let consumer = consumer_of(graph, geom, name)?;
     let chosen = |disk: &super::Disk| disk.consumer == consumer;
@@ -543,16 +544,16 @@ fn check_closed(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     })
 }
 
-/// Takes a mirror away; its metadata stays, marked as clean.
+/// Stops a mirror; its metadata stays, marked as clean.
 ///
 /// # Errors
-/// That it is open, unless `force`.
+/// If it is open, unless `force`.
 pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     if !force {
         check_closed(graph, geom)?;
     }
     request::clean(graph, geom);
-    // What is closed after writing is tasted anew: not by this class, as long as it is attached.
+    // A provider closed after writing is tasted again: not by this class, while it is attached.
     for consumer in graph[geom].consumers.clone() {
         graph.close(consumer);
         graph.settle();
@@ -565,7 +566,7 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
 /// Removes a mirror and clears the metadata of its components.
 ///
 /// # Errors
-/// That it is open; why it cannot be written.
+/// If it is open, or cannot be written.
 pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     if !force {
         check_closed(graph, geom)?;
@@ -574,14 +575,14 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     if state.is_manual {
         return stop(graph, geom, force);
     }
-    // As when it was made: the sector that decides is cleared first.
+    // As at creation: the sector that decides is cleared first.
     let first = state.disks.iter().find(|disk| disk.part == Part::Active);
     let first = first.map(|disk| disk.consumer);
     let is_other = |disk: &super::Disk| {
         disk.part == Part::Active && Some(disk.consumer) != first && is_whole(&disk.metadata)
     };
     if state.disks.iter().any(is_other) {
-        // Who cannot be told is cleared all the same.
+        // A component that cannot be updated is cleared all the same.
         let _ = update(graph, geom, is_other, |metadata| *metadata = with_all(*metadata));
     }
     let disks = self::state(graph, geom).map(|state| &state.disks[..]).unwrap_or_default();
@@ -593,11 +594,11 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     zeroed.into_iter().collect()
 }
 
-/// Rebuilds what is to be rebuilt; tells `progress` the bytes that are done and all of them.
-/// Answers how many components were rebuilt.
+/// Rebuilds all components that need it; calls `progress` with the bytes done and the total.
+/// Returns how many components were rebuilt.
 ///
 /// # Errors
-/// Why it cannot go on. How far it is was kept.
+/// If it cannot continue. The progress so far is kept.
 pub fn synchronize(
     graph: &mut Graph,
     geom: GeomId,
@@ -611,16 +612,15 @@ pub fn synchronize(
     Ok(rebuilt)
 }
 
-/// Rebuilds so many bytes of the first component that is to be rebuilt. Answers how many of its
-/// bytes are done, and all of them: with the last it is read as the others are. None are left to be
-/// rebuilt if there is no answer.
+/// Rebuilds so many bytes of the first component that needs it. Returns how many of its bytes are
+/// done, and the total; after the last piece it is read like the others. Returns `None` if no
+/// component needs rebuilding.
 ///
-/// While ways are open they must be quiet ([`crate::Way::is_quiet`]), and know of the component:
-/// their plans were made when it was there already. What they change between two pieces they change
-/// on it, too.
+/// Open ways must be quiet meanwhile ([`crate::Way::is_quiet`]) and know the component: their plans
+/// must have been made after it was added. Changes that they make between two pieces reach it too.
 ///
 /// # Errors
-/// Why it cannot go on. How far it is was kept.
+/// If it cannot continue. The progress so far is kept.
 pub fn synchronize_piece(
     graph: &mut Graph,
     geom: GeomId,
@@ -634,7 +634,7 @@ pub fn synchronize_piece(
     let (to, kept) = (disk.consumer, disk.metadata.sync_offset);
     let mut at = disk.copied.unwrap_or(kept).min(size);
     if disk.copied.is_none() {
-        // From here on what is done counts for this sync id.
+        // From here on, completed work counts for this sync id.
         update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
     }
     let sector = u64::from(common.sector_size.max(512));
@@ -665,7 +665,7 @@ pub fn synchronize_piece(
     Ok(Some((size, size)))
 }
 
-/// The component that is being rebuilt, if it has not dropped out meanwhile.
+/// The component that is being rebuilt, unless it was dropped meanwhile.
 fn copied(
     graph: &mut Graph,
     geom: GeomId,

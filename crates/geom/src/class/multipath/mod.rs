@@ -1,7 +1,7 @@
-//! MULTIPATH: several paths to one disk, of which one that works is enough.
+//! MULTIPATH: several paths to one disk; one that works is enough.
 //!
-//! The label in the last sector of the disk is seen over every path. Who shows the same UUID, size,
-//! name and serial number is a path of it; nothing of what happens to paths is written down.
+//! The label in the last sector of the disk is seen over every path. A provider with the same UUID,
+//! size, name and serial number is a path to it; the state of the paths is never recorded.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -33,33 +33,33 @@ pub use verbs::{
     stop,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Multipath;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static MULTIPATH: Multipath = Multipath;
 
 /// One path.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     consumer: ConsumerId,
-    /// A request failed on it, or somebody said so.
+    /// A request failed on it, or `fail` was called.
     failed: bool,
-    /// Requests that others did since it did one.
+    /// Requests done by others since its last one.
     idle: u64,
 }
 
-/// The state of a geom. Paths are in the order in which they came.
+/// The state of a geom. Paths are in order of arrival.
 #[derive(Debug)]
 struct State {
-    /// The same on all paths; none if it was made by `create`.
+    /// The same on all paths; `None` if it was made by `create`.
     uuid: Option<Name<40>>,
-    /// The name in the label: the geom is called otherwise if that was taken.
+    /// The name in the label: the geom has another one if that was taken.
     name: Name<16>,
     mode: Mode,
     paths: Vec<Path>,
-    /// The path that takes what only one may take.
+    /// The path that takes the requests that only one path may take.
     active: Option<ConsumerId>,
 }
 
@@ -102,18 +102,18 @@ fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
     graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "geom of class MULTIPATH"))
 }
 
-/// The name of what a path leads over.
+/// The name of a path's provider.
 fn name_of(graph: &Graph, consumer: ConsumerId) -> String {
     let provider = graph.find_consumer(consumer).and_then(|consumer| consumer.provider);
     provider.map(|provider| graph[provider].name.clone()).unwrap_or_default()
 }
 
-/// The serial number that is told over a provider, if one is.
+/// The serial number reported by a provider, if any.
 fn serial(graph: &Graph, provider: ProviderId) -> Option<String> {
     graph.attribute(provider, "GEOM::ident")?.text()
 }
 
-/// What speaks against a provider as one more path to a disk.
+/// Why a provider cannot be another path to a disk.
 fn objection(graph: &Graph, geom: GeomId, under: ProviderId) -> Option<String> {
     let state = graph.state::<State>(geom)?;
     let whole = *graph[geom].providers.first()?;
@@ -148,7 +148,7 @@ fn new(graph: &mut Graph, name: &str, (label, uuid, mode): (Name<16>, Uuid, Mode
 
 type Uuid = Option<Name<40>>;
 
-/// Adds a path. With the first one the provider appears.
+/// Adds a path. The first one makes the provider appear.
 fn join(graph: &mut Graph, geom: GeomId, under: ProviderId) -> Result<(), Error> {
     let consumer = graph.new_consumer(geom);
     let joined = graph.attach(consumer, under).and_then(|()| {
@@ -345,7 +345,7 @@ impl Requests for Multipath {
     }
 }
 
-/// The path over a provider of this name.
+/// The path whose provider has this name.
 fn path_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut paths = state(graph, geom)?.paths.iter().map(|path| path.consumer);

@@ -1,4 +1,4 @@
-//! Requests to a disk of several paths, and what happens to a path that does not do them.
+//! Requests to a disk with several paths, and what happens to a path that fails them.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -12,13 +12,13 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
-/// Whether an error is the path's (`EIO` and `ENXIO` of FreeBSD), not the request's.
+/// Whether an error is the fault of the path (`EIO` and `ENXIO` of FreeBSD), not of the request.
 pub(crate) fn is_paths(error: Error) -> bool {
     use Error::{BadData, Misaligned, OutOfRange, Unsupported, WriteProtected};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported | WriteProtected)
 }
 
-/// Does a request over one path, and over the others as long as they fail: each once.
+/// Performs a request over one path, and over the others as long as paths fail: once over each.
 pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
     let mut tried: Vec<ConsumerId> = Vec::new();
     let mut last = None;
@@ -33,18 +33,18 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(
         }
     }
     let Some(last) = last else { return Err(none(graph, geom)) };
-    // It failed over all of them: the next request may try those again that had time to recover.
+    // All paths failed it: the next request may retry those that had time to recover.
     restore_others(graph, geom, &tried[tried.len() - 1..]);
     Err(last)
 }
 
-/// Why there is no path for a request at all.
+/// Why there is no path at all for a request.
 fn none(graph: &Graph, geom: GeomId) -> Error {
     let paths = graph.state::<State>(geom).map(|state| &state.paths[..]).unwrap_or_default();
     if paths.is_empty() { Error::Gone } else { Error::WriteProtected }
 }
 
-/// The path for a request, of those that it was not tried on.
+/// The path for a request, among those on which it was not tried.
 fn choose(
     graph: &mut Graph,
     geom: GeomId,
@@ -62,13 +62,13 @@ fn choose(
         Mode::ActiveRead => !is_read,
         Mode::ActivePassive | Mode::Unknown(_) => true,
     };
-    // The last one that comes wins where `max_by_key` finds equal ones: FreeBSD takes the newest.
+    // `max_by_key` returns the last of equal ones: FreeBSD takes the newest.
     let chosen = match is_alone {
         true => good.clone().find(|path| state.active == Some(path.consumer)),
         false => good.clone().rev().max_by_key(|path| path.idle),
     };
     let chosen = chosen.or_else(|| good.clone().next());
-    // One that failed once, rather than none.
+    // A path that has failed before is better than none.
     let rest = || state.paths.iter().rev().find(|path| can(path.consumer));
     let chosen = chosen.or_else(rest)?.consumer;
     for path in &mut graph.state_mut::<State>(geom)?.paths {
@@ -77,7 +77,7 @@ fn choose(
     Some(chosen)
 }
 
-/// Makes the newest good path the active one, if none is.
+/// Makes the newest good path the active one, if there is no active one.
 pub(super) fn elect(graph: &mut Graph, geom: GeomId) {
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     let active = state.active;
@@ -100,8 +100,8 @@ pub(super) fn elect(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// A path does not do requests, for this reason. If it was the last good one, all others are given
-/// another chance but those of `but`, on which the request failed already.
+/// A path fails requests, for this reason. If it was the last good one, all others get another
+/// chance, except those in `but`, on which the request has failed already.
 pub(super) fn fault(
     graph: &mut Graph,
     geom: GeomId,
@@ -116,7 +116,7 @@ pub(super) fn fault(
     restore_others(graph, geom, but);
 }
 
-/// If no path is good, those are tried again that are not in `but`: or that one, if it is alone.
+/// If no path is good, those not in `but` are tried again, or the only path there is.
 fn restore_others(graph: &mut Graph, geom: GeomId, but: &[ConsumerId]) {
     let name = graph[geom].name.clone();
     let Some(state) = graph.state_mut::<State>(geom) else { return };
@@ -138,7 +138,7 @@ fn restore_others(graph: &mut Graph, geom: GeomId, but: &[ConsumerId]) {
     elect(graph, geom);
 }
 
-/// A path is there no more; with the last one the disk goes.
+/// A path is gone; with the last one the disk is removed.
 pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     let (path, name) = (name_of(graph, consumer), graph[geom].name.clone());
     let Some(state) = graph.state_mut::<State>(geom) else { return };

@@ -1,4 +1,4 @@
-//! What can be done to paths, by the verbs of `gmultipath`.
+//! The operations on paths, by the verbs of `gmultipath`.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -36,7 +36,7 @@ fn uuid(graph: &mut Graph) -> Name<40> {
     Name::new(&text).expect("36 characters fit")
 }
 
-/// Whether providers can be paths to one disk: none twice, sizes equal, nobody on them.
+/// Whether providers can be paths to one disk: no duplicates, equal sizes, not in use.
 fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     let [first, ..] = under else {
         return Err(Error::invalid(name, "needs a provider"));
@@ -67,11 +67,11 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a label over the first provider; the others must show it too, being paths to the same
-/// disk, or nothing is changed.
+/// Writes a label over the first provider. The others must show it too, being paths to the same
+/// disk; otherwise nothing is changed.
 ///
 /// # Errors
-/// What is in the way; who is no path to that disk.
+/// The error names the obstacle, or the provider that is not a path to that disk.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -112,7 +112,7 @@ pub fn label(
         break;
     }
     match seen {
-        // Nobody wrote over the others: they are tasted all the same.
+        // The others were not written to: they are tasted again all the same.
         Ok(()) => others.iter().try_for_each(|&other| graph.retaste(other))?,
         Err(_) => write_last(graph, first, |sector| sector.copy_from_slice(&before))?,
     }
@@ -120,10 +120,10 @@ pub fn label(
     seen
 }
 
-/// Joins providers without writing anything: the paths are known as long as the graph is.
+/// Joins providers without writing anything: the paths are known for the life of the graph.
 ///
 /// # Errors
-/// What is in the way; nothing is there then.
+/// The error names the obstacle; nothing is created then.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -153,7 +153,7 @@ pub fn create(
 /// Adds a path. It must show the label, if there is one, unless `force`.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn add(
     graph: &mut Graph,
     geom: GeomId,
@@ -169,7 +169,7 @@ pub fn add(
     if let Some(cause) = objection(graph, geom, provider) {
         let label =
             if state(graph, geom)?.uuid.is_some() { graph[provider].sector_size } else { 0 };
-        // Another size can never be.
+        // A different size is never possible.
         if !force || size.map(|size| size + u64::from(label)) != Some(graph[provider].media_size) {
             return Err(Error::invalid(&graph[provider].name, cause));
         }
@@ -187,11 +187,11 @@ pub fn add(
     Ok(())
 }
 
-/// Takes a path out; with the last one the disk goes. Nothing is written: it is a path again when
-/// it is tasted anew.
+/// Removes a path; with the last one the disk is removed. Nothing is written: it becomes a path
+/// again when it is tasted.
 ///
 /// # Errors
-/// That it is no path.
+/// If it is not a path.
 pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = path_of(graph, geom, name)?;
     let (path, disk) = (name_of(graph, consumer), graph[geom].name.clone());
@@ -205,8 +205,8 @@ pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Closes a path. What is closed after writing is tasted anew: as long as it is still attached it
-/// is not taken for a new path.
+/// Closes a path. A provider closed after writing is tasted again: while it is still attached it is
+/// not taken for a new path.
 fn close(graph: &mut Graph, consumer: ConsumerId) {
     graph.close(consumer);
     graph.settle();
@@ -215,7 +215,7 @@ fn close(graph: &mut Graph, consumer: ConsumerId) {
 /// Marks a path as failed.
 ///
 /// # Errors
-/// That it is no path.
+/// If it is not a path.
 pub fn fail(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = path_of(graph, geom, name)?;
     request::fault(graph, geom, consumer, ("by request", &[consumer]));
@@ -225,7 +225,7 @@ pub fn fail(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
 /// Marks a path as good.
 ///
 /// # Errors
-/// That it is no path.
+/// If it is not a path.
 pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = path_of(graph, geom, name)?;
     let disk = graph[geom].name.clone();
@@ -240,7 +240,7 @@ pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
 /// Makes the next good path the active one.
 ///
 /// # Errors
-/// That there is no such geom.
+/// If there is no such geom.
 pub fn rotate(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let state = state_mut(graph, geom)?;
     let count = state.paths.len();
@@ -257,7 +257,7 @@ pub fn rotate(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 /// Makes a path the active one.
 ///
 /// # Errors
-/// That it is no path, or failed.
+/// If it is not a path, or has failed.
 pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
     let consumer = path_of(graph, geom, name)?;
     if state(graph, geom)?.paths.iter().any(|path| path.consumer == consumer && path.failed) {
@@ -277,10 +277,10 @@ fn activate(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(),
     Ok(())
 }
 
-/// The names of the paths that take requests of all kinds, or `none`.
+/// The names of the paths that take all kinds of requests, or `none`.
 ///
 /// # Errors
-/// That there is no such geom.
+/// If there is no such geom.
 pub fn active(graph: &Graph, geom: GeomId) -> Result<String, Error> {
     let state = state(graph, geom)?;
     let is_active = |consumer| state.mode == Mode::ActiveActive || state.active == Some(consumer);
@@ -289,10 +289,10 @@ pub fn active(graph: &Graph, geom: GeomId) -> Result<String, Error> {
     Ok(if names.is_empty() { "none".to_string() } else { names.join(" ") })
 }
 
-/// Changes the mode, on the label too.
+/// Changes the mode, also in the label.
 ///
 /// # Errors
-/// Why it cannot be written; the mode is the old one then.
+/// If it cannot be written; the old mode stays then.
 pub fn configure(graph: &mut Graph, geom: GeomId, mode: Mode) -> Result<(), Error> {
     let state = state(graph, geom)?;
     if let Some(uuid) = state.uuid {
@@ -305,7 +305,7 @@ pub fn configure(graph: &mut Graph, geom: GeomId, mode: Mode) -> Result<(), Erro
     Ok(())
 }
 
-/// Fills the last sector of the disk, over whichever path does it.
+/// Fills the last sector of the disk, over any path that works.
 fn write(
     graph: &mut Graph,
     geom: GeomId,
@@ -322,10 +322,10 @@ fn write(
         .map_err(|error| Error::io(&name, error))
 }
 
-/// Takes a disk away; its label stays.
+/// Stops a disk; its label stays.
 ///
 /// # Errors
-/// That it is open, unless `force`.
+/// If it is open, unless `force`.
 pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     let open = graph[geom].providers.iter().find(|&&p| graph[p].access != Access::NONE);
     if let (false, Some(&open)) = (force, open) {
@@ -340,10 +340,10 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a disk away and clears its label.
+/// Stops a disk and clears its label.
 ///
 /// # Errors
-/// That it is open, unless `force`; why it cannot be written.
+/// If it is open, unless `force`; if it cannot be written.
 pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     let open = graph[geom].providers.iter().any(|&p| graph[p].access != Access::NONE);
     if state(graph, geom)?.uuid.is_some() && (force || !open) {
@@ -352,10 +352,10 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     stop(graph, geom, force)
 }
 
-/// Clears the label on a provider that is no path.
+/// Clears the label on a provider that is not a path.
 ///
 /// # Errors
-/// That there is none.
+/// If there is none.
 pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
     guard::in_use(graph, provider)?;
     crate::class::clear(graph, "MULTIPATH", provider)

@@ -17,20 +17,20 @@ use crate::object::{GeomId, ProviderId};
 /// A table as text, as `gpart backup` writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// What kind of table.
+    /// The kind of table.
     pub scheme: Scheme,
-    /// Number of entries; without, as many as a new table has.
+    /// Number of entries; `None` for that of a new table.
     pub entries: Option<u32>,
-    /// The last sector that can be used, which the columns have room for, if it is known.
+    /// The last usable sector, which determines the width of the columns, if it is known.
     pub last: Option<u64>,
-    /// Number, type, first sector, sectors, name, attributes of each partition.
+    /// Number, type, first sector, number of sectors, name and attributes of each partition.
     pub partitions: Vec<(u32, String, u64, u64, String, Vec<String>)>,
 }
 
-/// What `gpart backup` says of a table.
+/// A table as `gpart backup` gives it.
 ///
 /// # Errors
-/// That there is none.
+/// If there is none.
 pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, Error> {
     let table = table_of(graph, geom)?;
     let line = |p: &Partition| {
@@ -44,7 +44,7 @@ pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, Error> {
 }
 
 impl fmt::Display for Backup {
-    /// As `gpart backup` prints it, blank for blank.
+    /// Prints it exactly as `gpart backup` does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.entries.map_or_else(String::new, |entries| entries.to_string());
         writeln!(f, "{} {entries}", self.scheme.name())?;
@@ -134,10 +134,10 @@ fn unmangle(word: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Makes a table as a backup says, in one commit. An old one is replaced only by force.
+/// Makes a table from a backup, in one commit. An existing one is replaced only by force.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn restore(
     graph: &mut Graph,
     provider: ProviderId,

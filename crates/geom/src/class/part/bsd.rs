@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// Bytes in front of a disk that boot code and the label share.
+/// Bytes at the start of a disk that boot code and the label share.
 const BOOT_AREA: usize = 8192;
 
 /// Looks for a label in sector 1.
@@ -113,11 +113,11 @@ pub(super) fn create(
     })
 }
 
-/// Puts boot code into the sectors around the label, and behind the label into its own: what of the
-/// code lies where the label does is left out. `sector` is the label's.
+/// Puts boot code into the sectors around the label, and into the rest of the label's own sector:
+/// bytes of the code that coincide with the label are left out. `sector` is the label's.
 ///
 /// # Errors
-/// How many bytes there is room for.
+/// If the code is too long; the error gives the available bytes.
 pub(super) fn put_boot_code(
     (sector, boot): (&mut [u8], &mut Vec<u8>),
     entries: u32,
@@ -136,7 +136,7 @@ pub(super) fn put_boot_code(
     Ok(())
 }
 
-/// The label is one sector: old or new. New boot code is written before.
+/// The label is one sector: old or new. New boot code is written first.
 pub(super) fn steps(table: &Table, old: &[u8], (base, boot): (u64, &[u8])) -> Vec<Step> {
     let mut bytes = old.to_vec();
     let mut partitions = [disklabel::Partition::UNUSED; PARTITIONS_MAX];

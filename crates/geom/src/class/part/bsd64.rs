@@ -1,7 +1,7 @@
 //! The 64-bit disklabel of DragonFly BSD: 16 partitions, in bytes.
 //!
-//! It takes several sectors. So that one of those that a change makes is always whole, the copy
-//! behind the partitions, for which the label keeps room, is written first.
+//! It takes several sectors. So that at least one copy is intact at any time during a change, the
+//! copy after the partitions, for which the label reserves room, is written first.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,10 +16,10 @@ use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// What partitions begin at a multiple of, and boot code has, as FreeBSD lays labels out.
+/// Alignment of partitions and room for boot code, as FreeBSD lays labels out.
 const ALIGNMENT: u64 = 1 << 20;
 const BOOT: u64 = 32 << 10;
-/// Where a label names its copy.
+/// Where a label holds the position of its copy.
 const BACKUP: usize = 576;
 
 /// Looks for a label at byte 512.
@@ -60,7 +60,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         Ok(partitions) => partitions,
         Err(number) => return bad(&format!("whose partition {number} is not a range of sectors")),
     };
-    // FreeBSD's own labels name the last sector there, DragonFly's the one behind it.
+    // FreeBSD's own labels name the last sector there, DragonFly's the one after it.
     let is_last = label.stop + sector == label.backup;
     let last = (label.stop / sector).saturating_sub(u64::from(!is_last));
     let (heads, track) = geometry::of(graph, provider);
@@ -80,8 +80,8 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     Probe::Found(Box::new(table), at, LEN as u64 - at)
 }
 
-/// What was cut while it was written is as its copy says: `bytes`, of the label in front, become
-/// those of the copy that it names.
+/// A label that was cut while being written is read from its copy: `bytes`, of the label at the
+/// start, are replaced by those of the copy that it names.
 fn copy_of(graph: &mut Graph, provider: ProviderId, bytes: &mut [u8]) -> Option<Disklabel64> {
     let backup = u64::from_le_bytes(*bytes.get(BACKUP..)?.first_chunk()?);
     if backup <= wire::AT as u64 {
@@ -94,7 +94,7 @@ fn copy_of(graph: &mut Graph, provider: ProviderId, bytes: &mut [u8]) -> Option<
     Some(label)
 }
 
-/// The partitions of a label; the number of one that is none.
+/// The partitions of a label; the number of the first invalid one.
 fn partitions_of(label: &Disklabel64, sector: u64) -> Result<Vec<Partition>, usize> {
     let mut partitions = Vec::new();
     for (place, partition) in label.partitions[..label.count].iter().enumerate() {
@@ -118,7 +118,7 @@ fn partitions_of(label: &Disklabel64, sector: u64) -> Result<Vec<Partition>, usi
     Ok(partitions)
 }
 
-/// A new label, laid out as FreeBSD does it.
+/// A new label with FreeBSD's layout.
 pub(super) fn create(
     graph: &mut Graph,
     provider: ProviderId,
@@ -133,7 +133,7 @@ pub(super) fn create(
     }
     let block = sector.max(4096);
     let kept = (ROOM as u64).next_multiple_of(block);
-    // Partitions are 32 KiB aligned on the disk beneath.
+    // Partitions are aligned to 32 KiB on the disk below.
     let shift = BOOT - there.stripe_offset % BOOT;
     let first = (kept + BOOT.next_multiple_of(block)).next_multiple_of(ALIGNMENT) + shift;
     let backup = size.saturating_sub(kept) / block * block;
@@ -198,7 +198,7 @@ pub(super) fn steps(table: &Table, old: &[u8], sector: u32) -> Vec<Step> {
     steps
 }
 
-/// What `gpart list` tells of a label: sectors, and its GUID.
+/// What `gpart list` shows of a label: sectors, and its GUID.
 pub(super) fn config(table: &Table, bytes: &[u8]) -> Config {
     let Ok(label) = Disklabel64::parse(bytes) else { return Vec::new() };
     let sector = (label.first / table.first.max(1)).max(1);
@@ -209,7 +209,7 @@ pub(super) fn config(table: &Table, bytes: &[u8]) -> Config {
     config
 }
 
-/// One sector of it, so that there is none. What is in front of the label stays.
+/// Erases one sector of the label, so that there is none. What precedes the label stays.
 pub(super) fn erase(old: &[u8], sector: u32) -> Vec<Step> {
     let sector = sector as usize;
     let at = wire::AT / sector * sector;

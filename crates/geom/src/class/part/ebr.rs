@@ -1,4 +1,4 @@
-//! Partitions inside an extended partition: a chain of boot records, one in front of each.
+//! Partitions inside an extended partition: a chain of boot records, one before each partition.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// Longest chain that is followed.
+/// Maximum length of a chain that is followed.
 pub(super) const LINKS_MAX: usize = 1024;
 
 /// Whether a provider is an extended partition.
@@ -89,7 +89,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     Probe::Found(Box::new(table), 446, 66)
 }
 
-/// The number of the partition whose record is in sector `at`: that of its track, from 1.
+/// The number of the partition whose record is in sector `at`: that of its track, counted from 1.
 pub(super) fn number(partitions: &[Partition], at: u64, track: u32) -> u32 {
     let mut index = (at / u64::from(track.max(1))) as u32 + 1;
     while partitions.iter().any(|partition| partition.index == index) {
@@ -121,12 +121,12 @@ pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, E
     })
 }
 
-/// The records from the last to the first, those of the old chain after the new ones: a record is
-/// there before the one that leads to it.
+/// The records from last to first, those of the old chain after the new ones: a record is in place
+/// before the one that leads to it.
 pub(super) fn steps(table: &Table, old: &[u64], sector: u32) -> Vec<Step> {
     let mut sorted: Vec<&Partition> = table.partitions.iter().collect();
     sorted.sort_by_key(|partition| partition.start);
-    // The chain starts in sector 0, also where no partition does.
+    // The chain starts in sector 0 even if no partition does.
     let mut records: Vec<(u64, Option<&Partition>)> = Vec::new();
     if sorted.first().is_none_or(|partition| partition.start != 0) {
         records.push((0, None));

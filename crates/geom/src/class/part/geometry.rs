@@ -1,9 +1,9 @@
-//! Heads and sectors of disks, which `gpart` shows: of those that have neither FreeBSD's guess.
+//! Heads and sectors per track, which `gpart` shows; FreeBSD's guess for disks that report neither.
 
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// Heads and sectors of a track: what the disk says, or else FreeBSD's guess.
+/// Heads and sectors per track: the disk's values, or else FreeBSD's guess.
 pub(super) fn of(graph: &Graph, provider: ProviderId) -> (u32, u32) {
     let number = |name| graph.attribute(provider, name)?.number();
     let said = |name| number(name).and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
@@ -13,7 +13,7 @@ pub(super) fn of(graph: &Graph, provider: ProviderId) -> (u32, u32) {
     }
 }
 
-/// Heads and sectors of a track for a disk of `blocks` sectors.
+/// Heads and sectors per track for a disk of `blocks` sectors.
 fn guess(blocks: u64) -> (u32, u32) {
     const SECTORS: [u32; 5] = [1, 9, 17, 33, 63];
     let (mut best, mut heads, mut sectors) = (0, 255, 63);
@@ -27,7 +27,7 @@ fn guess(blocks: u64) -> (u32, u32) {
     (heads, sectors)
 }
 
-/// The most sectors that up to 1023 cylinders of some number of heads reach, and that number.
+/// The most sectors that up to 1023 cylinders with some number of heads cover, and that number.
 fn heads_for(blocks: u64, sectors: u32) -> (u64, u32) {
     const HEADS: [u32; 7] = [1, 2, 16, 32, 64, 128, 255];
     let mut best = (0, 0);

@@ -1,4 +1,4 @@
-//! The GUID partition table: two headers, two tables, a record in front that protects them.
+//! The GUID partition table: two headers, two tables, and a protective record at the start.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -22,9 +22,9 @@ use crate::object::ProviderId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Detail {
     pub(super) disk: Guid,
-    /// Sector 0 as it was, with its boot code.
+    /// Sector 0 as read, with its boot code.
     pub(super) front: Vec<u8>,
-    /// Bytes of an entry.
+    /// Size of an entry, bytes.
     entry_len: u32,
     /// First sector of each table.
     tables: [u64; 2],
@@ -32,18 +32,18 @@ pub(super) struct Detail {
     second: u64,
     /// Whether each copy on the medium can be read.
     pub(super) sound: [bool; 2],
-    /// Entries as they were read, so that what is not known of them stays.
+    /// Entries as read, so that their unknown parts are preserved.
     old: Vec<u8>,
 }
 
-/// Why an attribute of a whole GPT is not set.
+/// Why an attribute of the whole GPT is not set.
 #[derive(Debug)]
 pub(super) enum NoAttribute {
-    /// There is none of this name.
+    /// There is no attribute with this name.
     Unknown,
-    /// The record in front protects nothing.
+    /// The record in sector 0 is not protective.
     Unprotected,
-    /// The record in front has other entries, too.
+    /// The record in sector 0 has other entries, too.
     Shared,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for NoAttribute {
 }
 
 impl Detail {
-    /// Sets or clears an attribute of the record in front.
+    /// Sets or clears an attribute of the record in sector 0.
     pub(super) fn set_attribute(&mut self, name: &str, value: bool) -> Result<(), NoAttribute> {
         // No cause: without a record nothing protects the table.
         let mut record = Record::parse(&self.front).map_err(|_| NoAttribute::Unprotected)?;
@@ -88,7 +88,7 @@ impl Detail {
     }
 }
 
-/// Sectors that a table of `entries` entries takes.
+/// Number of sectors of a table of `entries` entries.
 fn table_sectors(entries: u32, entry_len: u32, sector: u32) -> u64 {
     (u64::from(entries) * u64::from(entry_len)).div_ceil(u64::from(sector))
 }
@@ -108,7 +108,7 @@ fn read_copy(graph: &mut Graph, provider: ProviderId, lba: u64) -> Result<Copy, 
         HeaderFault::Missing => format!("no header in sector {lba}"),
         fault => format!("{fault} in sector {lba}"),
     })?;
-    // No more than 16 MiB: the header was checked, and ends on the medium.
+    // At most 16 MiB: the header was checked, and the table ends on the medium.
     let mut table = vec![0; header.table_len() as usize];
     let at = header.table_lba * u64::from(sector);
     graph.peek(provider, at, &mut table).map_err(|error| error.cause)?;
@@ -119,7 +119,7 @@ fn read_copy(graph: &mut Graph, provider: ProviderId, lba: u64) -> Result<Copy, 
     Ok(Copy { header, table })
 }
 
-/// Looks for a GPT; also tells whether the evidence is weak: no entry protects it.
+/// Looks for a GPT; also returns whether the evidence is weak: no protective entry.
 pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
     let there = &graph[provider];
     let (sector, sectors) = (there.sector_size, there.sectors());
@@ -240,7 +240,7 @@ pub(super) fn create(
     }
     let mut front = vec![0; sector as usize];
     graph.peek(provider, 0, &mut front)?;
-    // Code of a file system that was there is no boot code for a GPT.
+    // Boot code of a previous file system is no boot code for a GPT.
     let has_code = Record::parse(&front).is_ok_and(|record| record.is_protective());
     if !has_code {
         front.fill(0);
@@ -290,15 +290,15 @@ pub(super) fn new_guid(graph: &mut Graph) -> Guid {
     Guid(bytes)
 }
 
-/// Puts everything where it belongs on a disk of `sectors` sectors: behind a recovery or a new
-/// size.
+/// Puts everything in its proper place on a disk of `sectors` sectors, after a recovery or a change
+/// of size.
 pub(super) fn place_anew(table: &mut Table, sector: u32, sectors: u64) {
     let (entries, used) = (table.entries, table.partitions.iter().map(|p| p.end).max());
     let super::Detail::Gpt(detail) = &mut table.detail else { return };
     let taken = table_sectors(entries, detail.entry_len, sector);
     let second = sectors - 1;
     let Some(behind) = second.checked_sub(taken) else { return };
-    // The last sector for partitions moves with the second table, and never into a partition.
+    // The last usable sector moves with the second table, and never into a partition.
     let gap = detail.tables[1].saturating_sub(table.last + 1);
     let last = behind.saturating_sub(1 + gap).max(used.unwrap_or(0)).min(behind - 1);
     if last < table.first || used.is_some_and(|used| used >= behind) {
@@ -321,8 +321,8 @@ pub(super) fn place_anew(table: &mut Table, sector: u32, sectors: u64) {
     }
 }
 
-/// What to write. The copy that cannot be read now, if there is one, comes first: until it is whole
-/// the other one is all there is.
+/// What to write. A copy that cannot be read at present comes first: until it is whole, the other
+/// one is the only one.
 pub(super) fn steps(table: &Table, detail: &Detail, sector: u32) -> Vec<Step> {
     let bytes = emit_table(table, detail, sector);
     let table_crc = crc32fast::hash(&bytes[..(table.entries * detail.entry_len) as usize]);
@@ -369,7 +369,7 @@ fn emit_table(table: &Table, detail: &Detail, sector: u32) -> Vec<u8> {
         if old.is_some() {
             out.copy_from_slice(&detail.old[at..at + len]);
         }
-        // A name that was not changed stays as it was, also where it is no text.
+        // An unchanged name stays as it was, even if it is not valid text.
         let same = |old: &Entry| old.name().filter(|c| !c.is_control()).eq(partition.label.chars());
         let name = match old.filter(same) {
             Some(old) => old.name,
@@ -388,7 +388,7 @@ fn emit_table(table: &Table, detail: &Detail, sector: u32) -> Vec<u8> {
     bytes
 }
 
-/// What to write so that no table is left. The copies are gone one after the other: until the
+/// What to write so that no table is left. The copies are erased one after the other: until the
 /// last one is, the old table can be read.
 pub(super) fn erase(detail: &Detail, sector: u32) -> Vec<Step> {
     let zeros = vec![0; sector as usize];

@@ -1,4 +1,4 @@
-//! What partitions are for: the names of `gpart`, and what the schemes write for them.
+//! What partitions are for: the names of `gpart`, and what each scheme writes for them.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +10,7 @@ use super::Scheme;
 
 macro_rules! guids {
     ($($name:literal => $guid:literal),* $(,)?) => {
-        /// Types of GPT partitions that have a name.
+        /// GPT partition types that have a name.
         const GUIDS: &[(&str, Guid)] = &[$(($name, Guid::constant($guid))),*];
     };
 }
@@ -85,7 +85,7 @@ guids! {
     "xbootldr" => "bc13c2ff-59e6-4262-a352-b275fd6f7172",
 }
 
-/// What a partition is for, as its table says it.
+/// A partition type, in the form that its table uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// In a GPT.
@@ -94,18 +94,18 @@ pub enum Type {
     Mbr(mbr::Kind),
     /// In a disklabel.
     Bsd(disklabel::Kind),
-    /// In a 64-bit disklabel; what is `Other` there may have a GUID.
+    /// In a 64-bit disklabel; a type `Other` may have a GUID.
     Bsd64(disklabel64::Kind, Guid),
 }
 
 /// The type `freebsd`.
 const FREEBSD_SLICE: Guid = Guid::constant("516e7cb4-6ecf-11d6-8ff8-00022d09712b");
-/// Types of FreeBSD that a 64-bit disklabel has GUIDs for.
+/// FreeBSD's types for which a 64-bit disklabel uses GUIDs.
 const FREEBSD: [&str; 5] =
     ["freebsd-boot", "freebsd-swap", "freebsd-ufs", "freebsd-zfs", "freebsd-vinum"];
 
 impl Type {
-    /// Reads a name of `gpart`, or the scheme's own writing behind an exclamation mark.
+    /// Parses a name of `gpart`, or the scheme's own notation after an exclamation mark.
     #[must_use]
     pub fn parse(scheme: Scheme, text: &str) -> Option<Self> {
         let raw = text.strip_prefix('!');
@@ -134,7 +134,7 @@ impl Type {
         }
     }
 
-    /// The same of a 64-bit disklabel: a GUID is its own writing, too.
+    /// The same for a 64-bit disklabel, whose own notation includes GUIDs.
     fn of_bsd64(raw: Option<&str>, text: &str) -> Option<Self> {
         use disklabel64::Kind;
         let guid = |guid: Guid| Self::Bsd64(Kind::Other, guid);
@@ -152,7 +152,7 @@ impl Type {
             .map(|kind| Self::Bsd64(kind, Guid::ZERO))
     }
 
-    /// The name of `gpart`, or an exclamation mark and the scheme's own writing.
+    /// The name of `gpart`, or an exclamation mark and the scheme's own notation.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -176,7 +176,7 @@ impl Type {
         }
     }
 
-    /// The scheme's own writing.
+    /// The scheme's own notation.
     #[must_use]
     pub fn raw(self) -> String {
         match self {
@@ -187,13 +187,13 @@ impl Type {
         }
     }
 
-    /// Whether it is a slice of FreeBSD, which is called `s`.
+    /// Whether it is a FreeBSD slice, whose suffix is `s`.
     #[must_use]
     pub fn is_slice(self) -> bool {
         matches!(self, Self::Guid(guid) if guid == FREEBSD_SLICE)
     }
 
-    /// Whether partitions of an extended boot record are inside.
+    /// Whether it contains the partitions of an extended boot record.
     #[must_use]
     pub fn is_extended(self) -> bool {
         matches!(self, Self::Mbr(kind) if kind.is_extended())

@@ -84,7 +84,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     Probe::Found(Box::new(table), TABLE_AT as u64, (LEN - TABLE_AT) as u64)
 }
 
-/// The last sector that an entry can name.
+/// The last sector that an entry can express.
 pub(super) fn last_of(sectors: u64) -> u64 {
     sectors.min(u64::from(u32::MAX)).saturating_sub(1)
 }
@@ -121,7 +121,7 @@ pub(super) fn create(
     })
 }
 
-/// An entry for a partition that starts `base` sectors behind what its start is counted from.
+/// An entry for a partition that starts `base` sectors after the sector its start is counted from.
 pub(super) fn entry(table: &Table, partition: &Partition, base: u64) -> Entry {
     let Type::Mbr(kind) = partition.kind else { return Entry::UNUSED };
     Entry {
@@ -144,7 +144,7 @@ pub(super) fn steps(table: &Table, old: &[u8]) -> Vec<Step> {
         let at = partition.index as usize - 1;
         if let Some(place) = record.entries.get_mut(at) {
             *place = entry(table, partition, 0);
-            // Addresses by cylinder are kept where the partition did not move.
+            // Cylinder addresses are kept if the partition did not move.
             let old = before[at];
             if (old.start, old.count) == (place.start, place.count) {
                 (place.first, place.last) = (old.first, old.last);

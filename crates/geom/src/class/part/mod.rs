@@ -1,8 +1,8 @@
-//! PART: partition tables. GPT, MBR, the chain of an extended partition, BSD disklabels of both
-//! widths.
+//! PART: partition tables. GPT, MBR, the chain of an extended partition, BSD disklabels with 32-bit
+//! and 64-bit offsets.
 //!
-//! A table is read into values, changed there, and written by a list of [`Step`]s whose order is
-//! such that after any of them the old table or the new one can be read.
+//! A table is parsed into values, changed there, and written by a list of [`Step`]s, ordered so
+//! that after any of them either the old or the new table can be read.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -42,14 +42,14 @@ pub use verbs::{
     recover, resize, set_attribute, set_table_attribute, undo,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Part;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static PART: Part = Part;
 
-/// A kind of table.
+/// A kind of partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// GUID partition table.
@@ -80,12 +80,12 @@ impl Scheme {
         }
     }
 
-    /// Whether the third partition, `c`, is the whole.
+    /// Whether the third partition, `c`, is the whole disk.
     const fn has_raw(self) -> bool {
         matches!(self, Self::Bsd | Self::Bsd64)
     }
 
-    /// The scheme of this name, in any case.
+    /// The scheme with this name, in upper or lower case.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scheme| scheme.name().eq_ignore_ascii_case(name))
@@ -97,13 +97,13 @@ impl Scheme {
 pub struct Partition {
     /// Its number, from 1.
     pub index: u32,
-    /// First sector that is its own.
+    /// First sector that belongs to it.
     pub start: u64,
     /// Last sector.
     pub end: u64,
-    /// First sector of its content: behind the link of an extended boot record.
+    /// First sector of its contents: after the record of an extended boot record.
     pub data: u64,
-    /// What it is for.
+    /// Its type.
     pub kind: Type,
     /// Its name, where the scheme has names.
     pub label: String,
@@ -114,7 +114,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Sectors that are its own.
+    /// Number of sectors that belong to it.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.end - self.start + 1
@@ -133,7 +133,7 @@ impl Partition {
     }
 }
 
-/// Attributes by the names of `gpart`.
+/// Attributes by their `gpart` names.
 const GPT_ATTRIBUTES: [(&str, u64); 4] = [
     ("bootme", attributes::BOOT_ME),
     ("bootonce", attributes::BOOT_ONCE),
@@ -142,28 +142,28 @@ const GPT_ATTRIBUTES: [(&str, u64); 4] = [
 ];
 const MBR_ATTRIBUTES: [(&str, u64); 1] = [("active", mbr::ACTIVE as u64)];
 
-/// A table, as it is in memory.
+/// A table in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What kind of table.
+    /// The kind of table.
     pub scheme: Scheme,
-    /// Partitions by their number.
+    /// Partitions in order of their numbers.
     pub partitions: Vec<Partition>,
     /// First sector for partitions.
     pub first: u64,
     /// Last sector for partitions.
     pub last: u64,
-    /// Most partitions.
+    /// Maximum number of partitions.
     pub entries: u32,
-    /// Heads, for old ways to write an address.
+    /// Heads, for addresses by cylinder.
     pub heads: u32,
-    /// Sectors of a track.
+    /// Sectors per track.
     pub sectors: u32,
-    /// What of it is damaged, though it can be read.
+    /// What is damaged, if it can still be read.
     pub corrupt: Option<String>,
     /// Changed and not yet written.
     pub modified: bool,
-    /// The change is that it goes.
+    /// The pending change is its removal.
     pub is_destroyed: bool,
     /// What only the scheme knows.
     detail: Detail,
@@ -178,18 +178,18 @@ enum Detail {
     Bsd64(Vec<u8>),
 }
 
-/// One thing to do to write a table.
+/// One step of writing a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Put these sectors at this byte.
+    /// Write these sectors at this byte offset.
     Write(u64, Vec<u8>),
-    /// Everything before is on the medium before anything behind.
+    /// Everything before reaches the medium before anything after.
     Flush,
 }
 
-/// What looking for a table came to.
+/// The result of looking for a table.
 enum Probe {
-    /// There is one; these bytes say so.
+    /// There is one, in these bytes.
     Found(Box<Table>, u64, u64),
     /// There is none.
     None(String),
@@ -198,7 +198,7 @@ enum Probe {
 }
 
 impl Table {
-    /// Checks that partitions are inside and apart.
+    /// Checks that partitions are in range and do not overlap.
     fn check(&self) -> Result<(), String> {
         let mut sorted: Vec<&Partition> = self.partitions.iter().collect();
         sorted.sort_by_key(|partition| partition.start);
@@ -223,13 +223,13 @@ impl Table {
         Ok(())
     }
 
-    /// The partition of this number.
+    /// The partition with this number.
     #[must_use]
     pub fn partition(&self, index: u32) -> Option<&Partition> {
         self.partitions.iter().find(|partition| partition.index == index)
     }
 
-    /// How a partition is called behind the name of the disk.
+    /// The name of a partition, without the disk's.
     #[must_use]
     pub fn suffix(&self, partition: &Partition) -> String {
         let index = partition.index;
@@ -245,7 +245,7 @@ impl Table {
         }
     }
 
-    /// What to do so that the medium says what this says.
+    /// The steps that bring the medium to this state.
     #[must_use]
     pub fn steps(&self, sector: u32) -> Vec<Step> {
         match &self.detail {
@@ -295,7 +295,7 @@ pub fn provider_of(graph: &Graph, geom: GeomId, index: u32) -> Option<ProviderId
     providers.find(|&p| graph[p].name == name && graph[p].error.is_none())
 }
 
-/// The partition that a provider is.
+/// The partition of a provider.
 fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partition)> {
     let geom = graph[provider].geom;
     let table = table(graph, geom)?;
@@ -304,7 +304,7 @@ fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partiti
     Some((table, found))
 }
 
-/// Makes the providers what the table says.
+/// Makes the providers agree with the table.
 fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let Some(under) = graph.under(geom) else { return Ok(()) };
     let sector = u64::from(graph[under].sector_size);
@@ -340,14 +340,14 @@ fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where the data of a partition begins, in bytes of what it lies on.
+/// Where the data of a partition begins, in bytes of the provider below.
 fn base_of(graph: &Graph, provider: ProviderId) -> Option<u64> {
     let (_, partition) = partition_of(graph, provider)?;
     Some(partition.data * u64::from(graph[provider].sector_size))
 }
 
-/// Why a partition of a disklabel is not looked at: the first one often starts where the disk does,
-/// and the label is in it once more.
+/// Why a partition of a disklabel is not examined: the first one often starts where the disk does,
+/// and so contains the label again.
 const LEAF: &str = "it is a partition of a disklabel: those hold no tables";
 
 /// Whether a provider is a partition of a disklabel.
@@ -400,7 +400,7 @@ impl Class for Part {
     }
 
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
-        // Who writes a partition has the disk alone: nobody else may move what is beneath.
+        // A writer of a partition excludes others from the disk: nobody may move what is below.
         let exclusive = change.exclusive + change.write;
         super::pass_access(graph, provider, Access { exclusive, ..change })
     }
@@ -414,7 +414,8 @@ impl Class for Part {
             News::Failed(..) | News::Settled => return false,
             News::Resized(consumer) => consumer,
         };
-        // A smaller disk may have lost partitions; a larger one only hides the second header.
+        // A smaller disk may have lost partitions; on a larger one only the second header is not
+        // found.
         let Some(under) = graph[consumer].provider else { return false };
         let (geom, sectors) = (graph[consumer].geom, graph[under].sectors());
         let Some(table) = graph.state_mut::<Table>(geom) else { return false };

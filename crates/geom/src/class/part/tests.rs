@@ -138,7 +138,7 @@ BSD64 16
     assert_eq!(squeezed(&saved.to_string()), squeezed(text));
     let same = Backup { last: None, ..saved.clone() };
     assert_eq!(saved.to_string().parse(), Ok(same));
-    // Who sees it next sees the same.
+    // The next session sees the same.
     let old = table(&graph, bsd).unwrap().clone();
     let inner = graph.provider("md0f").unwrap();
     assert_eq!(graph[inner].media_size, 112_568 * 512);
@@ -147,7 +147,7 @@ BSD64 16
     restore(&mut graph, disk, (&saved, false), Flags { commit: true, force: true }).unwrap();
     let geom = graph.geom("PART", "md0").unwrap();
     assert_eq!(backup(&graph, geom).unwrap(), saved);
-    // As with FreeBSD no table is put into a partition of a label.
+    // As in FreeBSD, no table can be put into a partition of a label.
     let inner = graph.provider("md0f").unwrap();
     let nested = create(&mut graph, inner, (Scheme::Bsd64, None), Flags::default()).unwrap_err();
     assert!(nested.cause.contains("those hold no tables"), "{nested}");
@@ -200,7 +200,7 @@ fn hostile_64_bit_disklabels_are_refused_by_name() {
     }
 }
 
-/// A medium whose power can go after so many writes.
+/// A medium whose power can fail after so many writes.
 #[derive(Clone, Debug)]
 struct Cut {
     bytes: Rc<RefCell<Vec<u8>>>,
@@ -219,7 +219,7 @@ impl Medium for Cut {
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), IoError> {
-        // Sectors are atomic, writes of several are not.
+        // Sectors are atomic, writes of several sectors are not.
         for (sector, at) in from.chunks(512).zip((offset as usize..).step_by(512)) {
             let mut left = self.left.borrow_mut();
             *left = left.checked_sub(1).ok_or(IoError::Gone)?;
@@ -233,7 +233,7 @@ impl Medium for Cut {
     }
 }
 
-/// What can be seen of a disk: scheme, and each partition.
+/// What can be seen of a disk: the scheme and each partition.
 fn seen(bytes: &[u8]) -> String {
     let mut graph = Graph::new(&all(), 7);
     let memory = Memory { bytes: bytes.to_vec(), ..Memory::new(0) };
@@ -325,7 +325,7 @@ fn verbs() -> Vec<(&'static str, Verb)> {
     ]
 }
 
-/// Does one verb on a copy of `bytes` whose power goes after `writes` sectors.
+/// Runs one verb on a copy of `bytes` whose power fails after `writes` sectors.
 fn cut(bytes: &[u8], writes: usize, seed: u64, verb: Verb) -> (Vec<u8>, bool) {
     let medium =
         Cut { bytes: Rc::new(RefCell::new(bytes.to_vec())), left: Rc::new(RefCell::new(writes)) };
@@ -338,7 +338,7 @@ fn cut(bytes: &[u8], writes: usize, seed: u64, verb: Verb) -> (Vec<u8>, bool) {
     (bytes, done)
 }
 
-/// The same of a label that takes several sectors.
+/// The same for a label that takes several sectors.
 #[test]
 fn power_lost_between_any_two_sectors_leaves_the_old_64_bit_disklabel_or_the_new() {
     const ADD: Verb = |g| {
@@ -403,7 +403,7 @@ fn a_gpt_with_one_good_copy_is_read_and_recovered() {
     assert_eq!(table(&graph, geom).unwrap().partitions.len(), 1);
 }
 
-/// Lets the geom go as the end of a session does.
+/// Removes the geom as the end of a session does.
 fn destroy_in_memory(graph: &mut Graph, geom: GeomId) {
     graph.wither_geom(geom, IoError::Gone);
     graph.settle();
@@ -479,8 +479,8 @@ fn hostile_chains_end() {
     assert!(refused.taste.reason().text.contains("overlap"), "{refused:?}");
 }
 
-/// Boot code of a disklabel lies around the label, in its sector and in those beside it, and what
-/// of the code lies where the label does is left out.
+/// Boot code of a disklabel is around the label, in its sector and in the adjacent ones, and bytes
+/// of the code that coincide with the label are left out.
 #[test]
 fn boot_code_goes_around_a_disklabel() {
     let (mut graph, disk) = graph_of(MIB);
@@ -503,7 +503,7 @@ fn boot_code_goes_around_a_disklabel() {
     assert!(front[..512] == code[..512] && front[512 + label..8192] == code[512 + label..]);
 }
 
-/// What the layer below says of a disk reaches the table on it.
+/// What the layer below reports of a disk reaches the table on it.
 #[test]
 fn a_disk_that_grows_or_has_another_medium_is_looked_at() {
     let mut graph = Graph::new(&all(), 1);
@@ -515,7 +515,7 @@ fn a_disk_that_grows_or_has_another_medium_is_looked_at() {
     add(&mut graph, geom, &wanted("linux-data", Some(2048)), Flags::default()).unwrap();
     let part = |graph: &Graph| graph.provider("md0p1").map(|it| graph[it].media_size).ok();
     assert_eq!(part(&graph), Some(1 << 20));
-    // More sectors, not all of them whole.
+    // More sectors, the last one not whole.
     let first = bytes.borrow().clone();
     bytes.borrow_mut().resize(6 * MIB, 0);
     disk::changed(&mut graph, disk, DiskChange::Resized { bytes: 6 * MIB as u64 + 100 });
@@ -523,7 +523,7 @@ fn a_disk_that_grows_or_has_another_medium_is_looked_at() {
     let geom = graph.geom("PART", "md0").unwrap();
     assert!(recover(&mut graph, geom, Flags::default()).unwrap(), "its second copy has moved");
     assert!(table(&graph, geom).unwrap().last * 512 > 5 * MIB as u64);
-    // Another medium, blank; and the first one again.
+    // Another medium, blank; then the first one again.
     bytes.borrow_mut().fill(0);
     disk::changed(&mut graph, disk, DiskChange::Medium);
     assert_eq!(part(&graph), None);

@@ -1,4 +1,4 @@
-//! What can be done to a partition table, by the verbs of `gpart`.
+//! The operations on a partition table, by the verbs of `gpart`.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,12 +20,12 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 
-/// How a verb is done.
+/// How a verb is carried out.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
-    /// Write at once; else the change stays in memory until [`commit`].
+    /// Write at once; otherwise the change stays in memory until [`commit`].
     pub commit: bool,
-    /// Write over what is there.
+    /// Overwrite what is there.
     pub force: bool,
 }
 
@@ -35,24 +35,24 @@ impl Default for Flags {
     }
 }
 
-/// What `add` is told, in sectors.
+/// The parameters of `add`, in sectors.
 #[derive(Clone, Debug)]
 pub struct Add {
-    /// What it is for.
+    /// Its type.
     pub kind: String,
-    /// First sector; without, where there is room.
+    /// First sector; by default where there is room.
     pub start: Option<u64>,
-    /// Number of sectors; without, as many as there are.
+    /// Number of sectors; by default as many as possible.
     pub size: Option<u64>,
-    /// Multiple that start and size are of.
+    /// Multiple to which start and size are rounded.
     pub alignment: Option<u64>,
-    /// Number; without, the first free one.
+    /// Number; by default the first free one.
     pub index: Option<u32>,
     /// Name, where the scheme has names.
     pub label: Option<String>,
 }
 
-/// What `modify` is told.
+/// The parameters of `modify`.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     /// A new type.
@@ -98,7 +98,8 @@ fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
 /// Makes a table on a provider that has none.
 ///
 /// # Errors
-/// What is in the way: a table, a file system, metadata of other classes (without `force`).
+/// The error names the obstacle: a table, a file system, metadata of other classes (without
+/// `force`).
 pub fn create(
     graph: &mut Graph,
     provider: ProviderId,
@@ -141,7 +142,7 @@ pub fn create(
     Ok(geom)
 }
 
-/// Writes what was changed, if that is wanted, and offers the providers.
+/// Writes the changes, if wanted, and updates the providers.
 fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
     table_mut(graph, geom)?.modified = true;
     offer(graph, geom)?;
@@ -152,7 +153,7 @@ fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
     Ok(())
 }
 
-/// Does steps, one after the other, with the provider alone.
+/// Carries out steps, one after the other, with exclusive access to the provider.
 fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), Error> {
     let provider = under(graph, geom)?;
     let name = graph[provider].name.clone();
@@ -175,7 +176,7 @@ fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), Error> {
 /// Writes a changed table.
 ///
 /// # Errors
-/// Why it cannot be written; the change stays in memory.
+/// If it cannot be written; the change stays in memory.
 pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let provider = under(graph, geom)?;
     let sector = graph[provider].sector_size;
@@ -188,7 +189,7 @@ pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     }
     let steps = table.steps(sector);
     write(graph, geom, &steps)?;
-    // What is on the medium now is what the next change starts from.
+    // The contents of the medium are what the next change starts from.
     if let Probe::Found(table, ..) = probe(graph, provider) {
         graph.set_state(geom, *table);
     }
@@ -199,7 +200,7 @@ pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 /// Forgets changes that were not written.
 ///
 /// # Errors
-/// Why the old table cannot be read.
+/// If the old table cannot be read.
 pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let provider = under(graph, geom)?;
     match probe(graph, provider) {
@@ -213,10 +214,10 @@ pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds a partition; answers its number.
+/// Adds a partition; returns its number.
 ///
 /// # Errors
-/// What cannot be, or where there is no room.
+/// If a value is invalid, or if there is no room.
 pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u32, Error> {
     let provider = under(graph, geom)?;
     let name = graph[geom].name.clone();
@@ -229,7 +230,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
         Err(cause) => return refuse(Kind::NoSpace, &name, cause),
     };
     let data = if table.scheme == Scheme::Ebr {
-        // The record takes the first track, or what the alignment says.
+        // The record takes the first track, or the alignment.
         start + add.alignment.unwrap_or(u64::from(table.sectors)).max(1)
     } else {
         start
@@ -288,7 +289,7 @@ fn check_label(scheme: Scheme, label: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Free sectors of a table: first and last of each run.
+/// Free sectors of a table: first and last sector of each run.
 fn free(table: &Table) -> Vec<(u64, u64)> {
     let mut sorted: Vec<&Partition> = table.partitions.iter().collect();
     sorted.sort_by_key(|partition| partition.start);
@@ -306,7 +307,7 @@ fn free(table: &Table) -> Vec<(u64, u64)> {
 }
 
 /// Where a partition goes: its first sector and its size. Of several places that are large enough
-/// the tightest is taken; without a size the largest.
+/// the smallest is taken; without a size, the largest.
 fn room(table: &Table, add: &Add, grid: u64) -> Result<(u64, u64), String> {
     let tracks = matches!(table.scheme, Scheme::Mbr | Scheme::Ebr);
     let natural = if tracks { u64::from(table.sectors) } else { grid.max(1) };
@@ -365,7 +366,7 @@ fn no_room(table: &Table, start: Option<u64>, size: Option<u64>) -> String {
     }
 }
 
-/// The partition `index`, or the words that there is none.
+/// The partition `index`, or the error that there is none.
 fn existing(graph: &Graph, geom: GeomId, index: u32) -> Result<Partition, Error> {
     let table = table_of(graph, geom)?;
     match table.partition(index) {
@@ -384,10 +385,10 @@ fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), Error> {
     guard::in_use(graph, provider)
 }
 
-/// Removes a partition; answers what it was called.
+/// Removes a partition; returns its name.
 ///
 /// # Errors
-/// That there is none, or that it is in use.
+/// If it does not exist, or is in use.
 pub fn delete(graph: &mut Graph, geom: GeomId, index: u32, flags: Flags) -> Result<String, Error> {
     let partition = existing(graph, geom, index)?;
     check_closed(graph, geom, index)?;
@@ -397,10 +398,10 @@ pub fn delete(graph: &mut Graph, geom: GeomId, index: u32, flags: Flags) -> Resu
     Ok(name)
 }
 
-/// Changes type or name of a partition; answers what it is called.
+/// Changes the type or the name of a partition; returns its provider's name.
 ///
 /// # Errors
-/// What cannot be.
+/// If the change is invalid.
 pub fn modify(
     graph: &mut Graph,
     geom: GeomId,
@@ -420,7 +421,7 @@ pub fn modify(
     replace(graph, geom, partition, flags)
 }
 
-/// Puts a changed partition in place of the old one; answers what it is called.
+/// Replaces a partition by a changed one; returns its name.
 fn replace(
     graph: &mut Graph,
     geom: GeomId,
@@ -441,11 +442,11 @@ fn replace(
     Ok(name)
 }
 
-/// Gives a partition another size, in sectors; without one all that is free behind it. Answers
-/// what it is called.
+/// Changes the size of a partition, in sectors; without a size it takes all the free space after
+/// it. Returns its name.
 ///
 /// # Errors
-/// That there is no room, or that it is open.
+/// If there is no room, or if it is open.
 pub fn resize(
     graph: &mut Graph,
     geom: GeomId,
@@ -474,10 +475,10 @@ pub fn resize(
     replace(graph, geom, partition, flags)
 }
 
-/// Sets or clears an attribute, such as `bootme` or `active`; answers what the partition is called.
+/// Sets or clears an attribute, such as `bootme` or `active`; returns the partition's name.
 ///
 /// # Errors
-/// That the scheme has no such attribute.
+/// If the scheme has no such attribute.
 pub fn set_attribute(
     graph: &mut Graph,
     geom: GeomId,
@@ -510,12 +511,12 @@ pub fn set_attribute(
     replace(graph, geom, partition, flags)
 }
 
-/// Sets or clears an attribute of the whole table; answers what it is called. A GPT has `active`,
-/// which marks the entry that protects it as the one to boot from, and `lenovofix`, by which that
-/// entry is the second of its record: BIOSes are known that boot from a GPT only so.
+/// Sets or clears an attribute of the whole table; returns its name. A GPT has `active`, which
+/// marks the protective entry as the one to boot from, and `lenovofix`, which makes that entry the
+/// second one of its record: some BIOSes boot from a GPT only in that form.
 ///
 /// # Errors
-/// That the scheme has no such attribute, or that the record has other entries as well.
+/// If the scheme has no such attribute, or if the record has other entries as well.
 pub fn set_table_attribute(
     graph: &mut Graph,
     geom: GeomId,
@@ -537,11 +538,11 @@ pub fn set_table_attribute(
     Ok(disk)
 }
 
-/// Puts boot code in front of the table. Bytes of the code that belong to the table are left out,
-/// and the serial number of an MBR stays unless `with_serial` says that the code has its own.
+/// Puts boot code at the start of the disk. Bytes of the code that belong to the table are left
+/// out, and the serial number of an MBR stays unless `with_serial` says that the code has its own.
 ///
 /// # Errors
-/// That the scheme has no place for it, or that it is too long.
+/// If the scheme has no place for it, or if it is too long.
 pub fn boot_code(
     graph: &mut Graph,
     geom: GeomId,
@@ -586,7 +587,7 @@ pub fn boot_code(
 /// Puts boot code into a partition.
 ///
 /// # Errors
-/// That it does not fit, or that the partition is in use.
+/// If it does not fit, or if the partition is in use.
 pub fn partition_code(
     graph: &mut Graph,
     geom: GeomId,
@@ -612,11 +613,11 @@ pub fn partition_code(
     Ok(name)
 }
 
-/// Removes a table; with partitions in it only by force. Without [`Flags::commit`] its partitions
-/// go, and [`commit`] erases it.
+/// Removes a table; if it has partitions, only by force. Without [`Flags::commit`] its partitions
+/// are removed, and [`commit`] erases it.
 ///
 /// # Errors
-/// That there are partitions, or that one is in use.
+/// If there are partitions, or if one is in use.
 pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
     let name = graph[geom].name.clone();
     let table = table_of(graph, geom)?;
@@ -630,7 +631,7 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     }
     let table = table_mut(graph, geom)?;
     (table.is_destroyed, table.modified) = (true, true);
-    // Nobody sees the partitions of a table that is half gone.
+    // Nobody may see the partitions of a table that is half erased.
     for provider in graph[geom].providers.clone() {
         graph.wither_provider(provider, block::Error::Gone);
     }
@@ -654,11 +655,11 @@ fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     written
 }
 
-/// Mends a GPT of which one copy is damaged or not where it belongs, or a disklabel that was cut
-/// while it was written; tells whether it was needed.
+/// Repairs a GPT of which one copy is damaged or misplaced, or a disklabel that was cut while being
+/// written; returns whether that was necessary.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// If it cannot be written.
 pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, Error> {
     let provider = under(graph, geom)?;
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());

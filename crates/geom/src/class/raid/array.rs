@@ -1,4 +1,4 @@
-//! What the metadata of every format says: disks, and volumes that lie on them.
+//! What the metadata of every format describes: disks, and the volumes on them.
 
 use alloc::string::String;
 use alloc::vec;
@@ -6,36 +6,36 @@ use alloc::vec::Vec;
 
 use super::format::Wire;
 
-/// How bytes lie on the members.
+/// How data is distributed over the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// In turns.
+    /// In turn.
     Raid0,
-    /// The same on all.
+    /// The same on all members.
     Raid1,
-    /// In turns on pairs that hold the same: members 0 and 1, 2 and 3, ...
+    /// In turn over pairs with equal contents: members 0 and 1, 2 and 3, ...
     Raid10,
-    /// In turns, with one strip of parity in each row.
+    /// In turn, with one strip of parity in each row.
     Raid5(Parity),
-    /// One member behind the other.
+    /// One member after the other.
     Concat,
 }
 
-/// Where the parity of a row lies, and where its data begins.
+/// Where the parity of a row is, and where its data begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parity {
-    /// On the first member in row 0, then on the next; data from the first member on.
+    /// Parity on the first member in row 0, then on the next; data from the first member on.
     RightAsymmetric,
-    /// The same; data from behind the parity on.
+    /// Likewise; data from the member after the parity on.
     RightSymmetric,
-    /// On the last member in row 0, then on the one before; data from the first member on.
+    /// Parity on the last member in row 0, then on the one before; data from the first member on.
     LeftAsymmetric,
-    /// The same; data from behind the parity on.
+    /// Likewise; data from the member after the parity on.
     LeftSymmetric,
 }
 
 impl Level {
-    /// As `graid` says it.
+    /// The name that `graid` uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raid0 => "RAID0",
@@ -49,7 +49,7 @@ impl Level {
         }
     }
 
-    /// The name of what does it in `graid`.
+    /// The name of the `graid` transformation.
     pub const fn transformation(self) -> &'static str {
         match self {
             Self::Raid0 => "RAID0",
@@ -60,35 +60,35 @@ impl Level {
         }
     }
 
-    /// Whether a member that is away can be rebuilt here.
+    /// Whether a missing member can be rebuilt here.
     pub const fn is_rebuilt(self) -> bool {
         matches!(self, Self::Raid1 | Self::Raid10)
     }
 }
 
-/// How a member of a volume takes part, from the worst on.
+/// How a member of a volume takes part, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartState {
-    /// Its disk is not there.
+    /// Its disk is missing.
     None,
     /// Its disk failed.
     Failed,
-    /// It holds nothing yet.
+    /// It holds no data yet.
     New,
     /// It is being rebuilt.
     Rebuild,
-    /// Nobody ever made it equal to the others.
+    /// It has never been made equal to the others.
     Uninitialized,
-    /// It need not be equal to the others, after an unclean stop.
+    /// After an unclean stop it may differ from the others.
     Stale,
     /// It is being made equal to the others.
     Resync,
-    /// It holds everything.
+    /// It holds all data.
     Active,
 }
 
 impl PartState {
-    /// As `graid` says it.
+    /// The name that `graid` uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "NONE",
@@ -111,15 +111,15 @@ impl PartState {
 /// A member of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its disk, by its number in [`Array::members`].
+    /// Its disk, as an index of [`Array::members`].
     pub member: usize,
     /// First byte on that disk.
     pub offset: u64,
-    /// Bytes on that disk.
+    /// Size on that disk, bytes.
     pub size: u64,
     /// How it takes part.
     pub state: PartState,
-    /// Bytes that are rebuilt or made equal.
+    /// Bytes rebuilt or made equal so far.
     pub done: u64,
 }
 
@@ -128,39 +128,39 @@ pub struct Part {
 pub struct Volume {
     /// Its name.
     pub name: String,
-    /// How bytes lie on its members.
+    /// How data is distributed over its members.
     pub level: Level,
-    /// Bytes of a strip.
+    /// Size of a strip, bytes.
     pub strip: u64,
-    /// Bytes of the volume.
+    /// Size of the volume, bytes.
     pub media_size: u64,
     /// Its members.
     pub parts: Vec<Part>,
-    /// The disks say that writes are under way.
+    /// The disks record that writes are under way.
     pub dirty: bool,
-    /// Why it is not offered, though its disks are there.
+    /// Why it is not offered although its disks are present.
     pub unsupported: Option<String>,
 }
 
-/// The states of volumes, from the worst on.
+/// The states of volumes, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeState {
     /// Its disks are being looked for.
     Starting,
-    /// Too many of its members are away.
+    /// Too many of its members are missing.
     Broken,
-    /// One that can be done without is away.
+    /// Members are missing that it can do without.
     Degraded,
-    /// All are there, and not all hold everything.
+    /// All members are present, but not all hold all data.
     Suboptimal,
-    /// All hold everything.
+    /// All members hold all data.
     Optimal,
-    /// It is not understood.
+    /// Its layout is not supported.
     Unsupported,
 }
 
 impl VolumeState {
-    /// As `graid` says it.
+    /// The name that `graid` uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Starting => "STARTING",
@@ -178,7 +178,7 @@ impl VolumeState {
     }
 }
 
-/// Where bytes of a volume lie: the member and the byte of its part, for each copy; and how many
+/// Where bytes of a volume are: the member and the byte of its part, for each copy; and how many
 /// bytes follow there.
 pub(super) type Place = (Vec<(usize, u64)>, u64);
 
@@ -208,7 +208,7 @@ impl Volume {
                 let is_clean = !self.dirty;
                 match away {
                     0 => Suboptimal,
-                    // Without a member, parity that may be wrong says nothing.
+                    // With a member missing, parity that may be wrong is worthless.
                     1 if is_clean => Degraded,
                     _ => Broken,
                 }
@@ -223,13 +223,13 @@ impl Volume {
         }
     }
 
-    /// The members that hold the same, of levels with copies.
+    /// The groups of members with equal contents, for levels with copies.
     fn groups(&self) -> impl Iterator<Item = &[Part]> {
         let size = if self.level == Level::Raid10 { 2 } else { self.parts.len().max(1) };
         self.parts.chunks(size)
     }
 
-    /// The members that hold the same as this one, itself left out.
+    /// The other members with the same contents as this one.
     pub(super) fn mates(&self, slot: usize) -> Vec<usize> {
         match self.level {
             Level::Raid1 => (0..self.parts.len()).filter(|other| *other != slot).collect(),
@@ -238,8 +238,8 @@ impl Volume {
         }
     }
 
-    /// Of members that may differ one of each group is believed, if none is known to be right: the
-    /// one that the disks say most good of, and of equal ones the first.
+    /// If no member is known to be right, one of each group that may differ is trusted: the one
+    /// with the best state according to the disks, and the first among equals.
     pub(super) fn believe(&mut self) {
         if !self.level.is_rebuilt() {
             return;
@@ -256,7 +256,7 @@ impl Volume {
                 best.state = PartState::Active;
             }
         }
-        // Who was never made equal is treated as one that may differ.
+        // A member that was never made equal is treated as one that may differ.
         for part in &mut self.parts {
             if part.state == PartState::Uninitialized {
                 part.state = PartState::Stale;
@@ -264,7 +264,7 @@ impl Volume {
         }
     }
 
-    /// Bytes that the volume uses of each member; of [`Level::Concat`] it is the part's size.
+    /// Bytes that the volume uses of each member; for [`Level::Concat`] it is the size of the part.
     pub fn used(&self) -> u64 {
         let count = self.parts.len().max(1) as u64;
         let rows = |data: u64| {
@@ -280,7 +280,7 @@ impl Volume {
         }
     }
 
-    /// Where a byte lies.
+    /// Where a byte is.
     pub(super) fn place(&self, offset: u64) -> Option<Place> {
         let (count, strip) = (self.parts.len() as u64, self.strip.max(1));
         let (number, inside) = (offset / strip, offset % strip);
@@ -338,43 +338,43 @@ pub enum MemberState {
     Active,
     /// It failed.
     Failed,
-    /// It is known to be away.
+    /// It is known to be missing.
     Missing,
 }
 
-/// A disk of the table.
+/// A disk in the table.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it is known by: its serial number, or what its format has instead.
+    /// Its identity: the serial number, or the equivalent in its format.
     pub id: Vec<u8>,
-    /// Bytes of it.
+    /// Its size, bytes.
     pub size: u64,
     /// How it takes part.
     pub state: MemberState,
 }
 
-/// Disks that belong together, and what lies on them.
+/// Disks that belong together, and the volumes on them.
 #[derive(Clone, Debug)]
 pub struct Array {
-    /// The geom's name: the format, and what tells arrays apart.
+    /// The geom's name: the format, and what distinguishes arrays.
     pub name: String,
-    /// Raised with every write: the highest is believed.
+    /// Raised with every write: the highest one is trusted.
     pub generation: u64,
     /// The disks.
     pub members: Vec<Member>,
     /// The volumes.
     pub volumes: Vec<Volume>,
-    /// The same as the format has it.
+    /// The same in the representation of its format.
     pub wire: Wire,
 }
 
 impl Array {
-    /// The disk that is known by this.
+    /// The disk with this identity.
     pub fn member(&self, id: &[u8]) -> Option<usize> {
         self.members.iter().position(|member| member.id == id)
     }
 
-    /// A disk is away, or failed: what becomes of its parts.
+    /// A disk is missing or has failed: updates its parts.
     pub(super) fn lose(&mut self, member: usize, is_gone: bool) {
         self.members[member].state =
             if is_gone { MemberState::Missing } else { MemberState::Failed };
@@ -384,7 +384,7 @@ impl Array {
         });
     }
 
-    /// Does something with each part on a disk.
+    /// Calls `change` for each part on a disk.
     pub(super) fn each_part(&mut self, member: usize, mut change: impl FnMut(Level, &mut Part)) {
         for volume in &mut self.volumes {
             let level = volume.level;
@@ -393,7 +393,7 @@ impl Array {
         }
     }
 
-    /// Whether all volumes that are alive stay so without this disk, failed or gone.
+    /// Whether all volumes that are usable stay so without this disk, failed or gone.
     pub(super) fn can_lose(&self, member: usize, is_gone: bool) -> bool {
         let mut after = self.clone();
         after.lose(member, is_gone);
@@ -401,7 +401,7 @@ impl Array {
         both.all(|(before, after)| !before.state().is_alive() || after.state().is_alive())
     }
 
-    /// What cannot be in an array of any format.
+    /// Checks what no format permits in an array.
     ///
     /// # Errors
     /// What is wrong with it.

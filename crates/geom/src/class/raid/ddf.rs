@@ -1,7 +1,7 @@
-//! DDF (SNIA Common RAID Disk Data Format), big endian, as mdadm and RAID controllers leave it.
+//! DDF (SNIA Common RAID Disk Data Format), big endian, as written by mdadm and RAID controllers.
 //!
-//! Each disk has the tables of all disks and volumes, and the configurations of those volumes only
-//! that lie on it: where a second level joins parts, all disks are asked.
+//! Each disk has the tables of all disks and volumes, but only the configurations of the volumes on
+//! it: where a second level joins parts, all disks are needed.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,17 +23,17 @@ use crate::object::ProviderId;
 
 mod write;
 
-/// The format.
+/// The type of the format.
 #[derive(Debug)]
 pub struct Ddf;
 
-/// The format.
+/// The format, an entry of [`FORMATS`](super::format::FORMATS).
 pub static DDF: Ddf = Ddf;
 
 const SECTOR: u64 = ddf::SECTOR as u64;
-/// Most sectors of a section: 4096 entries need 512, configurations of 64 volumes 455.
+/// Maximum sectors of a section: 4096 entries need 512, configurations of 64 volumes 455.
 const SECTION_MAX: u32 = 4096;
-/// Most configurations that are looked at on one disk.
+/// Maximum number of configurations examined on one disk.
 const CONFIGURATIONS_MAX: usize = 1024;
 
 /// A part of a volume, with its members: the reference and the first sector of each.
@@ -44,19 +44,19 @@ struct Joined {
     record: Vec<u8>,
 }
 
-/// What a disk has for itself.
+/// What belongs to one disk.
 #[derive(Clone, Debug)]
 struct Home {
     data: Vec<u8>,
-    /// Records among its configurations that are not about volumes.
+    /// Records among its configurations that do not describe volumes.
     others: Vec<Vec<u8>>,
-    /// Sectors of the primary and the secondary header, and of the workspace.
+    /// Sectors of the primary header, the secondary header and the workspace.
     places: [u64; 3],
     /// The sector of the anchor.
     anchor: u64,
 }
 
-/// How sums are computed: CRC-32 as everybody has it, or without its first and last inversion, as
+/// How checksums are computed: the usual CRC-32, or without the initial and final inversion, as
 /// mdadm does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sum {
@@ -77,11 +77,11 @@ impl Sum {
     }
 }
 
-/// What one disk says, or all of them.
+/// What one disk records, or all of them.
 #[derive(Clone, Debug)]
 pub struct Conf {
     sum: Sum,
-    /// The header, as far as it is the same on all disks.
+    /// The header, as far as it is equal on all disks.
     head: Vec<u8>,
     header: Header,
     controller: Vec<u8>,
@@ -91,20 +91,20 @@ pub struct Conf {
     parts: Vec<Joined>,
     /// By the references of the disks.
     homes: BTreeMap<u32, Home>,
-    /// Of each member its entry of the table of disks, if it has one.
+    /// For each member, its entry in the table of disks, if it has one.
     entries: Vec<Option<usize>>,
-    /// Of each volume its entry of the table of volumes.
+    /// For each volume, its entry in the table of volumes.
     shown: Vec<usize>,
 }
 
 impl Conf {
-    /// The disks of the table, each with its number there.
+    /// The disks of the table, each with its index.
     fn physicals(&self) -> impl Iterator<Item = (usize, Physical)> {
         let entries = self.disks.chunks_exact(Physical::LEN).skip(1).enumerate();
         entries.filter_map(|(number, entry)| Some((number, Physical::parse(entry).ok()??)))
     }
 
-    /// The volumes of the table, each with its number there.
+    /// The volumes of the table, each with its index.
     fn virtuals(&self) -> impl Iterator<Item = (usize, Virtual)> {
         let entries = self.volumes.chunks_exact(Virtual::LEN).skip(1).enumerate();
         entries.filter_map(|(number, entry)| Some((number, Virtual::parse(entry).ok()??)))
@@ -115,7 +115,7 @@ fn is_sound(record: &[u8]) -> bool {
     sum_of(record).is_some()
 }
 
-/// How the sum of a record was computed, if it is right.
+/// How the checksum of a record was computed, if it is correct.
 fn sum_of(record: &[u8]) -> Option<Sum> {
     [Sum::Usual, Sum::Mdadm].into_iter().find(|sum| sum.of(record) == record[CRC_AT..CRC_AT + 4])
 }
@@ -124,7 +124,7 @@ fn sum_of(record: &[u8]) -> Option<Sum> {
 struct Reader<'g> {
     graph: &'g mut Graph,
     provider: ProviderId,
-    /// Sector of the header that is followed.
+    /// Sector of the header in use.
     base: u64,
 }
 
@@ -151,7 +151,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The header that is followed: the newer of the two, unless it was being written.
+    /// The header to use: the newer of the two, unless it was being written.
     fn choose(&mut self, anchor: &Header) -> Result<Header, String> {
         let primary = self.header(anchor.primary, 1, anchor);
         let secondary = match anchor.secondary {
@@ -183,7 +183,7 @@ impl Reader<'_> {
         self.sectors(first, len).map_err(|why| format!("its {what}: {why}"))
     }
 
-    /// A table whose sum is over all of it.
+    /// A table with a checksum over all of it.
     fn table(&mut self, place: (u32, u32), magic: u32, what: &str) -> Result<Vec<u8>, String> {
         let bytes = self.section(place, what)?;
         match ddf::magic(&bytes) == Ok(magic) && is_sound(&bytes) {
@@ -192,7 +192,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The configurations of volumes, and other records among them.
+    /// The configurations of volumes, and the other records among them.
     fn parts(&mut self, header: &Header) -> Result<(Vec<Joined>, Vec<Vec<u8>>), String> {
         let bytes = self.section(header.configurations, "configurations")?;
         let len = usize::from(header.configuration_len.max(1)) * ddf::SECTOR;
@@ -210,7 +210,7 @@ impl Reader<'_> {
             let configuration = Configuration::parse(record).map_err(|error| error.to_string())?;
             let member = |number| Configuration::member(record, header.members_max, number);
             let members = (0..configuration.members).map(member).collect::<Result<Vec<_>, _>>();
-            // No cause: a number beyond the table is all that can be wrong there.
+            // No cause: the only possible error is a number beyond the table.
             let members = members.map_err(|_| "a volume has more members than fit".to_string())?;
             parts.push(Joined { configuration, members, record: record.to_vec() });
         }
@@ -241,7 +241,7 @@ impl Reader<'_> {
         }
         let reference = ddf::reference(&data).map_err(|error| error.to_string())?;
         let (parts, others) = self.parts(&header)?;
-        // Nothing is read of it, and it is written as it was.
+        // It is not interpreted, and written back unchanged.
         let controller = self.section(header.controller, "data of the controller");
         let controller = controller.unwrap_or_default();
         let places = [anchor.primary, anchor.secondary, Header::workspace(&last)];
@@ -270,7 +270,7 @@ impl Reader<'_> {
     }
 }
 
-/// The geom's name of a set of disks.
+/// The geom's name for a set of disks.
 fn name_of(guid: &Guid) -> String {
     format!("DDF-{:08x}", crc32fast::hash(guid))
 }
@@ -302,12 +302,12 @@ fn array_of(name: String, generation: u64, mut conf: Conf) -> Result<Array, Stri
             (false, false) if has(physical_state::ONLINE) => MemberState::Active,
             (false, false) => MemberState::Missing,
         };
-        // What was away has missed something: it has no place any more when it comes back.
+        // A missing disk has missed writes: it has no place any more when it returns.
         let is_away = state == MemberState::Missing;
         let id = if is_away { Vec::new() } else { disk.reference.to_be_bytes().to_vec() };
         members.push(Member { id, size, state });
     }
-    // The parts of each volume in their order; the newest of those that say the same.
+    // The parts of each volume in order; the newest of those that describe the same part.
     let mut newest: BTreeMap<Guid, BTreeMap<u8, &Joined>> = BTreeMap::new();
     for part in &conf.parts {
         let of = newest.entry(part.configuration.guid).or_default();
@@ -406,7 +406,7 @@ impl Format for Ddf {
         let mut conf: Conf = (**conf).clone();
         for found in all {
             let Wire::Ddf(other) = &found.array.wire else { continue };
-            // What a disk says that is in no table is about what is no more.
+            // What a disk records about volumes in no table is obsolete.
             let known = newest.member(&found.id).map(|member| newest.members[member].state);
             if known == Some(MemberState::Active) {
                 conf.parts.extend(other.parts.iter().cloned());
@@ -420,7 +420,7 @@ impl Format for Ddf {
     }
 
     fn said(&self, array: &Array, found: &Found) -> Array {
-        // Of a volume in several parts one disk does not know all.
+        // One disk does not know all of a volume in several parts.
         let Wire::Ddf(conf) = &array.wire else { return found.array.clone() };
         let all = array_of(array.name.clone(), array.generation, (**conf).clone());
         all.unwrap_or_else(|_| found.array.clone())

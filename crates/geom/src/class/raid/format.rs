@@ -1,4 +1,4 @@
-//! What a format of metadata must be able to do.
+//! The interface of a metadata format.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,64 +11,64 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// What a format keeps of an array besides what all formats have.
+/// What a format keeps of an array beyond what all formats have.
 #[derive(Clone, Debug)]
 pub enum Wire {
     /// Intel's.
     Intel(Box<intel::Conf>),
     /// DDF's.
     Ddf(Box<ddf::Conf>),
-    /// Of the formats that are only read: what each disk says.
+    /// For formats that are only read: what each disk records.
     Old(Vec<old::Said>),
 }
 
 /// Metadata on a disk.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What it says.
+    /// The array it describes.
     pub array: Array,
-    /// What the disk is known by.
+    /// The identity of the disk.
     pub id: Vec<u8>,
 }
 
-/// Metadata is there, and it is not followed.
+/// Metadata that exists but is not followed.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// Why.
     pub why: String,
-    /// First byte and number of the bytes that say so.
+    /// Offset and length of the bytes that were the reason.
     pub bytes: (u64, u64),
 }
 
-/// What is to be made.
+/// The volume to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The volume's name.
     pub name: &'a str,
-    /// How bytes lie on the members.
+    /// How data is distributed over the members.
     pub level: Level,
-    /// Bytes of each member that are used; all if none are said.
+    /// Bytes to use of each member; `None` for all.
     pub size: Option<u64>,
-    /// Bytes of a strip.
+    /// Size of a strip, bytes.
     pub strip: u64,
 }
 
-/// Bytes, and where they are written; in order, each flushed before the next.
+/// Bytes and the offset to write them to; in order, with a flush after each.
 pub type Writes = Vec<(u64, Vec<u8>)>;
 
 /// A format.
 pub trait Format: Sync + fmt::Debug {
-    /// Its name, as `graid` says it.
+    /// Its name, as in `graid`.
     fn name(&self) -> &'static str;
 
     /// Reads the metadata of a disk.
     ///
     /// # Errors
-    /// Why it is not followed.
+    /// Why the metadata is not followed.
     fn read(&self, graph: &mut Graph, provider: ProviderId) -> Result<Option<Found>, Refused>;
 
-    /// What all disks say together: what the newest one says, unless each only knows of its own
-    /// part.
+    /// The array that all disks describe together: that of the newest one, unless each knows only
+    /// its own part.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -77,65 +77,65 @@ pub trait Format: Sync + fmt::Debug {
         Ok(newest.clone())
     }
 
-    /// What a disk says of an array that runs already, of which nothing was written since it was
-    /// last here.
+    /// The array as described by a disk that joins a running array which was not written since the
+    /// disk left.
     fn said(&self, array: &Array, found: &Found) -> Array {
         let _ = array;
         found.array.clone()
     }
 
-    /// Whether no disk alone tells what there is: the array starts when everything was tasted, and
-    /// once more with a disk that comes later, as long as nobody uses it.
+    /// Whether no single disk describes the whole array: then it starts when everything has been
+    /// tasted, and starts again with a disk that comes later, as long as it is not in use.
     fn is_gathered(&self) -> bool {
         false
     }
 
-    /// How it is written, if it is.
+    /// How it is written, if it can be.
     fn writing(&self) -> Option<&'static dyn Writing> {
         None
     }
 }
 
-/// How arrays are made, and changed.
+/// Making and changing arrays.
 pub trait Making {
     /// An array of these disks, each with its size, without volumes.
     ///
     /// # Errors
-    /// What cannot be.
+    /// If such an array is impossible.
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error>;
 
-    /// Bytes that volumes can use of a disk of this size.
+    /// Bytes of a disk of this size that are available to volumes.
     fn room(&self, size: u64) -> u64;
 
     /// Adds a volume over all disks of an array.
     ///
     /// # Errors
-    /// What cannot be.
+    /// If such a volume is impossible.
     fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), Error>;
 
-    /// Takes a volume away.
+    /// Removes a volume.
     fn delete(&self, array: &mut Array, volume: usize);
 
-    /// Another disk takes the place of a member.
+    /// Replaces a member by another disk.
     fn replace(&self, array: &mut Array, member: usize, disk: (Vec<u8>, u64));
 
-    /// A disk becomes a spare: of this array, of which it is the last member then, or of any, by
-    /// what is written on it.
+    /// Makes a disk a spare: of this array, whose last member it becomes, or of any array, by what
+    /// is written to it.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// If it cannot.
     fn spare(&self, array: &mut Array, disk: (Vec<u8>, u64)) -> Result<Option<Writes>, Error>;
 }
 
-/// A format that is written too.
+/// A format that can be written.
 pub trait Writing: Format + Making {
-    /// What a disk would be known by.
+    /// The identity that a disk would have.
     ///
     /// # Errors
-    /// That it has no serial number, or cannot be in an array of this format.
+    /// If it has no serial number, or cannot be part of an array of this format.
     fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
 
-    /// Why an array is not written, though its format is.
+    /// Why this array is not written although its format can be.
     fn objection(&self, array: &Array) -> Option<String> {
         let _ = array;
         None
@@ -147,20 +147,20 @@ pub trait Writing: Format + Making {
         false
     }
 
-    /// Whether the disk of a member has metadata that only a write that was cut can have left, and
+    /// Whether the disk of a member has metadata that only an interrupted write can have left, and
     /// would be a member by its identity.
     fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool;
 
-    /// Puts the states into what is written, with the next generation.
+    /// Records the current states for the next write, with the next generation.
     fn advance(&self, array: &mut Array);
 
-    /// What is written on a member.
+    /// What to write to a member.
     fn emit(&self, array: &Array, member: usize) -> Writes;
 
-    /// What is written on a disk of this size so that it has no metadata any more.
+    /// What to write to a disk of this size to remove its metadata.
     fn erase(&self, size: u64) -> Writes;
 }
 
-/// All formats, in the order in which they are asked.
+/// All formats, in the order in which they are tried.
 pub const FORMATS: [&dyn Format; 6] =
     [&intel::INTEL, &ddf::DDF, &old::PROMISE, &old::NVIDIA, &old::SII, &old::JMICRON];

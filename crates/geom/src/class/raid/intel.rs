@@ -18,26 +18,26 @@ use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// The format.
+/// The type of the format.
 #[derive(Debug)]
 pub struct Intel;
 
-/// The format.
+/// The format, an entry of [`FORMATS`](super::format::FORMATS).
 pub static INTEL: Intel = Intel;
 
 const SECTOR: u64 = 512;
-/// Sectors at the end of each disk that mdadm keeps free: for metadata, and for stripes that were
-/// being written.
+/// Sectors at the end of each disk that mdadm keeps free: for metadata, and for stripes being
+/// written.
 const RESERVED: u64 = 2210 + 2048;
-/// Sectors behind the data of each member that belong to it (mdadm's dirty stripe region).
+/// Sectors after the data of each member that belong to it (mdadm's dirty stripe region).
 const DIRTY_STRIPES: u64 = 2048;
 /// Sectors between two volumes, as Intel's option ROM leaves them.
 const BETWEEN: u64 = 264 + 4096;
-/// Members are whole MiB.
+/// Members are multiples of 1 MiB, in sectors.
 const GRAIN: u64 = 2048;
-/// Most volumes on one set of disks.
+/// Maximum number of volumes on one set of disks.
 const VOLUMES_MAX: usize = 2;
-/// Most disks of a set.
+/// Maximum number of disks in a set.
 const DISKS_MAX: usize = 6;
 
 /// A volume, with its one or two maps and their ordinals.
@@ -47,7 +47,7 @@ struct Record {
     maps: Vec<(Map, Vec<u32>)>,
 }
 
-/// Everything that is written.
+/// The complete metadata.
 #[derive(Clone, Debug)]
 pub struct Conf {
     header: Header,
@@ -55,7 +55,7 @@ pub struct Conf {
     volumes: Vec<Record>,
 }
 
-/// The bytes from `at` on, if there are so many.
+/// The next `len` bytes from `at` on, if there are that many.
 fn take<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], String> {
     let found = bytes.get(*at..).and_then(|rest| rest.get(..len));
     *at += len;
@@ -63,7 +63,7 @@ fn take<'b>(bytes: &'b [u8], at: &mut usize, len: usize) -> Result<&'b [u8], Str
 }
 
 impl Conf {
-    /// Reads the whole, whose checksum was found right.
+    /// Parses metadata whose checksum was correct.
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let header = Header::parse(bytes).map_err(|error| error.to_string())?;
         let mut at = Header::LEN;
@@ -140,7 +140,7 @@ impl Conf {
         Header::LEN + self.disks.len() * Disk::LEN + volumes
     }
 
-    /// Length and version, by what is in it.
+    /// Updates length and version to match the contents.
     fn update(&mut self) {
         self.header.len = self.len() as u32;
         self.header.disks = self.disks.len() as u8;
@@ -165,15 +165,15 @@ impl Conf {
     }
 }
 
-/// Migration units, in bytes of a member: mdadm's and FreeBSD's, which differ where strips are not
-/// of 128 KiB.
+/// Migration units, in bytes of a member: mdadm's and FreeBSD's, which differ unless strips are 128
+/// KiB.
 fn units(map: &Map) -> (u64, u64) {
     let (strip, domains) = (u64::from(map.strip) * SECTOR, u64::from(map.domains.max(1)));
     let mdadm = if map.members.is_multiple_of(map.domains.max(1)) { 128 << 10 } else { strip };
     (mdadm * domains, strip * domains)
 }
 
-/// How a member takes part, of a disk that is there.
+/// How a member whose disk is present takes part.
 fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (PartState, u64) {
     let (first, ordinals) = &record.maps[0];
     let is_new = ordinals[slot] & ORDINAL_REBUILD != 0;
@@ -188,12 +188,12 @@ fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (Pa
         None => clean,
         Some(Migration::Init | Migration::Rebuild) if is_second => PartState::Rebuild,
         Some(Migration::Verify | Migration::Repair) if is_second => PartState::Resync,
-        // They are being made equal: which ones are already is not looked at.
+        // They are being made equal: the progress is ignored.
         Some(Migration::Init | Migration::Repair) if level != Level::Raid0 => PartState::Stale,
         Some(_) => clean,
     };
     let (mdadm, graid) = units(first);
-    // Who wrote it last is not said; FreeBSD leaves a mark of its own, which others keep.
+    // The last writer is not recorded; FreeBSD leaves a mark of its own, which others keep.
     let is_graids = disks.iter().any(|disk| disk.status & disk_status::ONLINE != 0);
     let unit = if is_graids { mdadm.min(graid) } else { mdadm };
     let done = match state {
@@ -272,7 +272,7 @@ fn array_of(conf: Conf) -> Result<Array, String> {
     let name = format!("Intel-{:08x}", conf.header.family);
     let generation = u64::from(conf.header.generation);
     let mut array = Array { name, generation, members, volumes, wire: Wire::Intel(Box::new(conf)) };
-    // The metadata itself is in the way of what would lie on it.
+    // The metadata itself occupies space that the volume would need.
     for member in &mut array.members {
         member.size = member.size.saturating_sub(2 * SECTOR);
     }
@@ -283,7 +283,7 @@ fn array_of(conf: Conf) -> Result<Array, String> {
     Ok(array)
 }
 
-/// What this format keeps of an array of its own.
+/// This format's own part of an array.
 fn conf(array: &Array) -> &Conf {
     match &array.wire {
         Wire::Intel(conf) => conf,
@@ -298,7 +298,7 @@ fn conf_mut(array: &mut Array) -> &mut Conf {
     }
 }
 
-/// Where the anchor of a disk lies.
+/// Position of the anchor of a disk.
 fn anchor(size: u64) -> u64 {
     (size / SECTOR).saturating_sub(2) * SECTOR
 }
@@ -317,7 +317,7 @@ fn serial(graph: &Graph, provider: ProviderId) -> Option<String> {
 }
 
 impl Intel {
-    /// The whole, if the signature is there.
+    /// The complete metadata, if the signature is present.
     fn bytes(&self, graph: &mut Graph, provider: ProviderId) -> Result<Option<Vec<u8>>, String> {
         let there = &graph[provider];
         let (size, sector) = (there.media_size, there.sector_size);
@@ -496,7 +496,7 @@ impl Making for Intel {
 }
 
 impl Intel {
-    /// Metadata of one disk that waits to replace another one.
+    /// Metadata of a single disk that waits to replace another one.
     fn alone(id: &[u8], size: u64) -> Writes {
         let mut disk = disk_of(id, size);
         disk.status = disk_status::SPARE;
@@ -593,8 +593,8 @@ impl Writing for Intel {
     }
 }
 
-/// Where a new volume begins on each disk, and how many sectors there are for it: behind what is
-/// there, as far as it and what belongs to it reaches.
+/// Where a new volume begins on each disk, and the number of sectors available for it: after the
+/// existing volumes and everything that belongs to them.
 fn room(array: &Array) -> (u64, u64) {
     let least = array.members.iter().map(|member| member.size / SECTOR).min().unwrap_or(0);
     let behind = array.volumes.iter().flat_map(|volume| {
@@ -611,7 +611,7 @@ fn disk_of(id: &[u8], size: u64) -> Disk {
     Disk::new(serial, size / SECTOR, disk_status::CONFIGURED)
 }
 
-/// Puts the state of a volume into its record.
+/// Updates a volume's record to its state.
 fn advance(volume: &Volume, record: &mut Record) {
     use PartState::{Active, Failed, New, None as Away, Rebuild, Resync, Stale, Uninitialized};
     let any = |state: PartState| volume.parts.iter().any(|part| part.state == state);
@@ -642,7 +642,7 @@ fn advance(volume: &Volume, record: &mut Record) {
         let rebuilt = volume.parts.iter().filter(|part| part.state == Rebuild);
         let done = rebuilt.map(|part| part.done).min().unwrap_or(0);
         record.volume.migration = Some(Migration::Rebuild);
-        // Whoever counts in other units must not go on behind this.
+        // An implementation that counts in other units must not continue beyond this point.
         record.volume.unit = done / mdadm.max(graid).max(1);
         second.0.state = MapState::Degraded;
         for (ordinal, part) in second.1.iter_mut().zip(&volume.parts) {
@@ -650,7 +650,7 @@ fn advance(volume: &Volume, record: &mut Record) {
         }
         record.maps.push(second);
     } else if any(Resync) {
-        // From its start on: what is equal already is not written down.
+        // From the start: how much is equal already is not recorded.
         record.volume.migration = Some(Migration::Repair);
         record.maps.push(second);
     } else {

@@ -1,4 +1,4 @@
-//! What is written about disks: that they are used, failed, or are away.
+//! What is recorded about disks: that they are used, failed or missing.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
-/// Writes bytes in their order, each flushed before the next.
+/// Writes bytes in order, with a flush after each.
 pub(super) fn put(
     graph: &mut Graph,
     consumer: ConsumerId,
@@ -27,12 +27,12 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Writes the metadata of all members that are there, one after the other, `first` before the
-/// others. Those that cannot be written drop out, unless a volume would not live without them.
+/// Writes the metadata of all members that are present, one after the other, starting with `first`.
+/// Members that cannot be written are dropped, unless a volume needs them.
 pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Result<(), Error> {
     loop {
         let state = state_mut(graph, geom)?;
-        // Who is away is away from now on.
+        // Disks that are absent count as missing from now on.
         for (disk, member) in state.disks.iter().zip(&mut state.array.members) {
             if disk.consumer.is_none() {
                 member.state = MemberState::Missing;
@@ -73,7 +73,7 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
     }
 }
 
-/// That metadata of this format is not written.
+/// The error that metadata of this format is not written.
 pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
     let there = state(graph, geom);
     let why = there.as_ref().ok().and_then(|it| it.format.writing()?.objection(&it.array));
@@ -87,7 +87,7 @@ fn gone(graph: &Graph, geom: GeomId) -> Error {
     Error::io(&graph[geom].name, block::Error::Gone)
 }
 
-/// A member drops out, in what is known; it is not written down yet.
+/// Drops a member in memory; nothing is written yet.
 fn drop_out(graph: &mut Graph, geom: GeomId, member: usize, is_gone: bool) {
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     let consumer = state.disks[member].consumer;
@@ -105,7 +105,7 @@ fn drop_out(graph: &mut Graph, geom: GeomId, member: usize, is_gone: bool) {
     hide(graph, geom);
 }
 
-/// Takes the providers of volumes away that are not alive any more.
+/// Removes the providers of volumes that are no longer usable.
 pub(super) fn hide(graph: &mut Graph, geom: GeomId) {
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     let mut lost = Vec::new();
@@ -129,11 +129,11 @@ pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
     }
 }
 
-/// A disk did not do what the others did: it drops out, and the others say so. If a volume would
-/// not live without it, only the part that is not current is given up.
+/// A disk failed a request that the others completed: it is dropped, and the others record that. If
+/// a volume needs the disk, only its part that is not current is given up.
 ///
 /// # Errors
-/// That nobody could be told of it: it is told before the next change.
+/// If it could not be written to any disk: it is written before the next change.
 pub(super) fn fault(
     graph: &mut Graph,
     geom: GeomId,
@@ -157,7 +157,7 @@ pub(super) fn fault(
     tell(graph, geom)
 }
 
-/// A part did not do a write that others did: it is not current any more.
+/// A part missed a write that others did: it is no longer current.
 pub(super) fn fell_behind(
     graph: &mut Graph,
     (geom, volume, slot): (GeomId, usize, usize),
@@ -166,7 +166,7 @@ pub(super) fn fell_behind(
     let state = state_mut(graph, geom)?;
     let Some(part) = state.array.volumes[volume].parts.get_mut(slot) else { return Ok(()) };
     let member = part.member;
-    // Whatever becomes of the disk: this part is never read again.
+    // Whatever happens to the disk, this part must not be read again.
     (part.state, part.done) = (PartState::New, 0);
     state.untold = true;
     match state.disks[member].consumer {
@@ -175,7 +175,8 @@ pub(super) fn fell_behind(
     }
 }
 
-/// Says to the disks what has changed. What cannot be told now is told before the next change.
+/// Records the changes on the disks. What cannot be recorded now is recorded before the next
+/// change.
 fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let state = state_mut(graph, geom)?;
     state.untold = true;
@@ -189,7 +190,7 @@ fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     written
 }
 
-/// A disk is gone. Nothing is written for it until the next write to a volume: it may come back.
+/// A disk is gone. Nothing is written until the next write to a volume: it may return.
 pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     state.waiting.retain(|(other, _)| *other != consumer);

@@ -1,9 +1,9 @@
-//! RAID: volumes of the RAID of BIOSes, as FreeBSD's `graid`.
+//! RAID: the volumes of BIOS RAIDs, as FreeBSD's `graid`.
 //!
-//! A geom is a set of disks whose metadata belongs together; its providers are the volumes on
-//! them. What a format's metadata says is an [`array::Array`]; the formats are in
-//! [`format::FORMATS`], one file each. Of disks that differ the one written last is believed: who
-//! is not in its table, by its serial number, is stale.
+//! A geom is a set of disks whose metadata belongs together; its providers are the volumes on them.
+//! The contents of any format's metadata are represented by an [`array::Array`]; the formats are in
+//! [`format::FORMATS`], one file each. If disks differ, the one written last is trusted: a disk
+//! whose serial number is not in its table is stale.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -40,11 +40,11 @@ use format::{FORMATS, Format, Found, Writing};
 pub use rebuild::{CHECKPOINT, rebuild, rebuild_piece};
 pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Raid;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static RAID: Raid = Raid;
 
 /// A disk in the place of a member.
@@ -54,7 +54,7 @@ struct Disk {
     read_errors: u32,
 }
 
-/// A disk of the family that has no place: it was away while the others were written, or failed.
+/// A disk of the set without a place: it was missing while the others were written, or failed.
 #[derive(Clone, Debug)]
 struct Stray {
     consumer: ConsumerId,
@@ -65,32 +65,32 @@ struct Stray {
 #[derive(Debug)]
 struct State {
     format: &'static dyn Format,
-    /// What is believed; before the start, what the newest disk said so far.
+    /// The trusted description; before the start, that of the newest disk so far.
     array: Array,
     running: bool,
-    /// Tasted, and not started: each with what it said.
+    /// Tasted before the start: each disk with its description.
     waiting: Vec<(ConsumerId, Found)>,
-    /// In the places of the array's members.
+    /// Indexed like the array's members.
     disks: Vec<Disk>,
     strays: Vec<Stray>,
     /// The provider of each volume, and its number.
     providers: Vec<(Option<ProviderId>, u32)>,
-    /// Something has changed that the disks do not say yet.
+    /// Something has changed that the disks do not record yet.
     untold: bool,
-    /// Whose turn it is to read.
+    /// The member whose turn it is to be read.
     turn: usize,
-    /// What is being rebuilt, a piece at a time.
+    /// The part being rebuilt, a piece at a time.
     copying: Option<rebuild::Copying>,
 }
 
 impl State {
-    /// A disk is away, and the others do not say so yet.
+    /// Whether a disk is missing and the others do not record that yet.
     fn is_behind(&self) -> bool {
         let mut both = self.disks.iter().zip(&self.array.members);
         both.any(|(disk, member)| disk.consumer.is_none() && member.state != MemberState::Missing)
     }
 
-    /// How it is written, if it is.
+    /// How it is written, if it can be.
     fn writing(&self) -> Option<&'static dyn Writing> {
         self.format.writing().filter(|format| format.objection(&self.array).is_none())
     }
@@ -99,7 +99,7 @@ impl State {
         self.providers.iter().position(|(known, _)| *known == Some(provider))
     }
 
-    /// What a part is, for people.
+    /// Describes a part, in words.
     fn part_text(&self, volume: &Volume, part: &array::Part) -> String {
         match part.state {
             PartState::Rebuild | PartState::Resync => {
@@ -222,7 +222,7 @@ impl Class for Raid {
     }
 
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<super::Value> {
-        // A volume is none of its disks: it has no serial number.
+        // A volume is not one of its disks: it has no serial number.
         let _ = (graph, provider, name);
         None
     }
@@ -323,7 +323,7 @@ fn disk_config(state: &State, consumer: ConsumerId) -> Config {
     ])
 }
 
-/// The place of the disk over a provider of this name.
+/// The consumer of the disk whose provider has this name.
 fn disk_named(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut consumers = graph[geom].consumers.iter().copied();

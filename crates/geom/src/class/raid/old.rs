@@ -1,8 +1,8 @@
-//! Formats of older BIOSes, which are read and not written: Promise, NVIDIA, Silicon Image,
-//! JMicron. Levels and rules are those of `graid`.
+//! Formats of older BIOSes, which are only read: Promise, NVIDIA, Silicon Image, JMicron. Levels
+//! and rules are those of `graid`.
 //!
-//! Each disk tells of itself, and of the volumes that it is part of: only all of them together say
-//! what there is. A magic number of two bytes is not believed without its sum.
+//! Each disk describes itself and the volumes it is part of: only all of them together give the
+//! whole. A two-byte magic number counts only with a correct checksum.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -24,43 +24,43 @@ const SECTOR: u64 = 512;
 pub(super) struct Old {
     name: &'static str,
     read: fn(&mut Disk<'_>) -> Result<Option<Vec<Said>>, String>,
-    /// Bits of its generations, which wrap.
+    /// Number of bits of its generations, which wrap around.
     generation_bits: u32,
 }
 
-/// Promise's, and ATI's.
+/// Promise's format, also used by ATI.
 pub(super) static PROMISE: Old = Old { name: "Promise", read: promise, generation_bits: 16 };
-/// NVIDIA's, without generations.
+/// NVIDIA's format, without generations.
 pub(super) static NVIDIA: Old = Old { name: "NVIDIA", read: nvidia, generation_bits: 32 };
-/// That of Silicon Image.
+/// Silicon Image's format.
 pub(super) static SII: Old = Old { name: "SiI", read: sii, generation_bits: 32 };
-/// JMicron's, without generations.
+/// JMicron's format, without generations.
 pub(super) static JMICRON: Old = Old { name: "JMicron", read: jmicron, generation_bits: 32 };
 
-/// What a disk says of a volume that it is part of.
+/// What a disk records about a volume that it is part of.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// The geom's name.
     set: String,
-    /// Tells the volumes of a set apart.
+    /// Distinguishes the volumes of a set.
     key: Vec<u8>,
     generation: u32,
     name: String,
     level: Result<Level, String>,
     strip: u64,
-    /// Bytes of the volume; if none are said the sum of its parts.
+    /// Size of the volume in bytes; `None` for the sum of its parts.
     media_size: Option<u64>,
-    /// The volume's members: what each is known by, and how it takes part.
+    /// The volume's members: the identity of each, and how it takes part.
     slots: Vec<(Vec<u8>, PartState)>,
-    /// The same of the disk itself.
+    /// The same for the disk itself.
     own: (Vec<u8>, PartState),
-    /// First byte and number of bytes of its part.
+    /// Offset and size of its part, bytes.
     place: (u64, u64),
-    /// Disks that do not say this beside one that does hold nothing.
+    /// If one disk records this, disks that do not record it hold no data.
     is_newest: bool,
 }
 
-/// A disk that is looked at.
+/// A disk being examined.
 struct Disk<'g> {
     graph: &'g mut Graph,
     provider: ProviderId,
@@ -68,7 +68,7 @@ struct Disk<'g> {
 }
 
 impl Disk<'_> {
-    /// Bytes that begin so many sectors before the end.
+    /// The bytes that begin so many sectors before the end.
     fn tail(&mut self, sectors: u64, len: usize) -> Option<Vec<u8>> {
         let at = (self.size / SECTOR).checked_sub(sectors)? * SECTOR;
         let mut bytes = vec![0; len];
@@ -103,7 +103,7 @@ fn promise(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
     if all.is_empty() {
         return Ok(None);
     }
-    // Records without a volume are about space that is free.
+    // Records without a volume describe free space.
     all.retain(|record| record.own.flags & flags::ASSIGNED != 0);
     if all.is_empty() {
         return Err(spare());
@@ -150,12 +150,12 @@ fn promise(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
     all.into_iter().map(said).collect::<Result<_, _>>().map(Some)
 }
 
-/// A strip of `unit` bytes shifted; 0 if that is no size.
+/// A strip of `unit` bytes shifted; 0 if that is not a valid size.
 fn strip(unit: u64, shift: u8) -> u64 {
     unit.checked_shl(u32::from(shift)).filter(|strip| *strip <= 1 << 30).unwrap_or(0)
 }
 
-/// The members of two stripes that hold the same, in the order of pairs.
+/// The members of two stripes with equal contents, arranged in pairs.
 fn in_pairs<T: Clone>(slots: Vec<T>, level: &Result<Level, String>) -> Vec<T> {
     let half = slots.len() / 2;
     match level {
@@ -174,7 +174,7 @@ fn nvidia(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
     }
     let record = Nvidia::parse(&sector).map_err(|error| error.to_string())?;
     let width = record.width;
-    // Those behind the last one that the level has a place for wait to replace one of them.
+    // Disks beyond the last one that the level has a place for are spares.
     let (level, count) = match record.kind {
         Kind::Raid0 => (Ok(Level::Raid0), width),
         Kind::Raid1 => (Ok(Level::Raid1), width.saturating_mul(2)),
@@ -237,7 +237,7 @@ fn sii(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         }
         Kind::Concat => (Ok(Level::Concat), wide, record.disk),
         Kind::Jbod => (Ok(Level::Concat), 1, 0),
-        // FreeBSD and dmraid do not agree on where the parity is.
+        // FreeBSD and dmraid disagree on the position of the parity.
         Kind::Raid5 => (Err("where the parity of its RAID5 lies is not known".into()), wide, 0),
         other => (Err(format!("level {other} is not supported")), 1, 0),
     };
@@ -251,7 +251,7 @@ fn sii(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         _ => PartState::Failed,
     };
     let made: String = record.made.iter().rev().map(|byte| format!("{byte:02x}")).collect();
-    // The place of the first disk tells apart what was made in the same second.
+    // The location of the first disk distinguishes volumes created in the same second.
     let id = |slot: u8| vec![slot, record.location];
     Ok(Some(vec![Said {
         set: format!("SiI-{made}"),
@@ -314,10 +314,10 @@ fn jmicron(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
     }]))
 }
 
-/// A disk: what it is known by, its bytes, what it says.
+/// A disk: its identity, its size, and what it records.
 type Known<'a> = (&'a [u8], u64, &'a [Said]);
 
-/// How a member takes part, of what the newest disk and its own say.
+/// How a member takes part, from what the newest disk and its own disk record.
 fn state_of(
     level: Option<Level>,
     newest: &Said,
@@ -339,7 +339,7 @@ fn state_of(
     }
 }
 
-/// The member that a disk is, or that stands for one that is away.
+/// The member for a disk; one is added for a missing disk.
 fn member_of(members: &mut Vec<Member>, id: &[u8], size: u64) -> usize {
     members.iter().position(|member| member.id == id).unwrap_or_else(|| {
         members.push(Member { id: id.to_vec(), size, state: MemberState::Active });
@@ -353,7 +353,7 @@ fn volume_of(
     members: &mut Vec<Member>,
     bits: u32,
 ) -> Volume {
-    // Generations wrap: one is newer if it is less than half of them ahead.
+    // Generations wrap around: one is newer if it is less than half the range ahead.
     let ahead = |one: u32, other: u32| one.wrapping_sub(other) << (32 - bits);
     let newer = |one: &Said, other: &Said| {
         let by = ahead(one.generation, other.generation);
@@ -377,7 +377,7 @@ fn volume_of(
             None => {
                 let member = member_of(members, id, u64::MAX);
                 let (offset, size) = newest.place;
-                // How much of a disk that is away belongs to it nobody knows.
+                // The size of the part on a missing disk is unknown.
                 let is_joined = level == Some(Level::Concat);
                 let size = if is_joined { newest.media_size.unwrap_or(0) } else { size };
                 Part { member, offset, size, state: PartState::None, done: 0 }
@@ -400,7 +400,7 @@ fn volume_of(
 }
 
 impl Old {
-    /// What these disks say together.
+    /// What these disks describe together.
     fn array_of(&self, set: &str, disks: &[Known<'_>]) -> Result<Array, String> {
         let mut groups: BTreeMap<&[u8], Vec<(usize, &Said)>> = BTreeMap::new();
         for (number, (_, _, said)) in disks.iter().enumerate() {

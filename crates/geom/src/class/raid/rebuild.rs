@@ -1,4 +1,4 @@
-//! Rebuilding members, and making those equal again that may differ.
+//! Rebuilding members, and making members equal that may differ.
 
 use alloc::format;
 use alloc::vec;
@@ -13,13 +13,13 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
-/// Bytes after which a member keeps how far it is, unless others are wanted.
+/// Default number of bytes after which the progress of a member is recorded.
 pub const CHECKPOINT: u64 = 64 << 20;
-/// Bytes that are copied at once.
+/// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// A disk takes the place of a member. It is written first of all, so that a power cut leaves the
-/// array with or without it.
+/// Puts a disk in the place of a member. It is written first, so that a power cut leaves the array
+/// with or without it.
 pub(super) fn take_place(
     graph: &mut Graph,
     geom: GeomId,
@@ -39,7 +39,7 @@ pub(super) fn take_place(
     metadata::write(graph, geom, Some(member))
 }
 
-/// Whether a disk can take the place of a member: it is large enough, and nothing is lost by it.
+/// Whether a disk can take the place of a member: it is large enough, and nothing is lost.
 pub(super) fn check_place(
     graph: &Graph,
     geom: GeomId,
@@ -79,12 +79,12 @@ pub(super) fn empty_places(state: &State) -> Vec<usize> {
         is_used(*number) && (disk.consumer.is_none() || member.state != MemberState::Active)
     };
     let mut empty: Vec<usize> = all.filter(is_empty).map(|(number, _)| number).collect();
-    // Those that are away before those that failed.
+    // Missing ones before failed ones.
     empty.sort_by_key(|&member| state.disks[member].consumer.is_some());
     empty
 }
 
-/// Gives stale disks places again.
+/// Gives stale disks a place again.
 fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
         let state = state(graph, geom)?;
@@ -116,8 +116,8 @@ fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     }
 }
 
-/// A spare disk takes a place that is empty: one of the array, or one that is nobody's yet. Tells
-/// whether there was one.
+/// Lets a spare disk take an empty place: a spare of the array, or one that belongs to no array
+/// yet. Returns whether there was one.
 fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, Error> {
     let empty = empty_places(state(graph, geom)?);
     for member in empty {
@@ -161,12 +161,12 @@ fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Rebuilds what is to be rebuilt, and makes equal what may differ. Every `checkpoint` bytes it is
-/// written down how far it is; `progress` is told the bytes that are done and all of them. Answers
-/// how many members were rebuilt.
+/// Rebuilds all members that need it, and makes equal those that may differ. The progress is
+/// recorded every `checkpoint` bytes; `progress` is called with the bytes done and the total.
+/// Returns how many members were rebuilt.
 ///
 /// # Errors
-/// Why it cannot go on. How far it is was kept.
+/// If it cannot continue. The progress so far is kept.
 pub fn rebuild(
     graph: &mut Graph,
     geom: GeomId,
@@ -181,15 +181,15 @@ pub fn rebuild(
     Ok(rebuilt)
 }
 
-/// Rebuilds a piece of the first part that is to be rebuilt or made equal: a MiB, or less if
-/// `checkpoint` is less. Answers how many bytes of the part are done, and all of them: with the
-/// last it is read as the others are. None are left to be rebuilt if there is no answer.
+/// Rebuilds a piece of the first part that is to be rebuilt or made equal: 1 MiB, or `checkpoint`
+/// bytes if that is less. Returns how many bytes of the part are done, and the total; after the
+/// last piece it is read like the others. Returns `None` if there is nothing to rebuild.
 ///
-/// What is written to the volume between two pieces is written to the part, too. While ways are
-/// open they must be quiet ([`crate::Way::is_quiet`]), and go by new plans after the first piece.
+/// Writes to the volume between two pieces reach the part too. Open ways must be quiet meanwhile
+/// ([`crate::Way::is_quiet`]), and must follow new plans after the first piece.
 ///
 /// # Errors
-/// Why it cannot go on. How far it is was kept.
+/// If it cannot continue. The progress so far is kept.
 pub fn rebuild_piece(
     graph: &mut Graph,
     geom: GeomId,
@@ -208,7 +208,7 @@ pub fn rebuild_piece(
     Ok(Some((size, size)))
 }
 
-/// What is being copied, or is to be next.
+/// What is being copied, or is to be copied next.
 fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, Error> {
     let there = state(graph, geom)?;
     if let Some(copying) = &there.copying
@@ -226,7 +226,7 @@ fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, Error> {
     Ok(Some(Copying { volume, slot, part: place, to, at, kept: part.done }))
 }
 
-/// A part has everything.
+/// A part holds all data.
 fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), Error> {
     graph.io(copying.to, Io::Flush).map_err(|error| copying.fault(graph, geom, error))?;
     let volume = &mut state_mut(graph, geom)?.array.volumes[copying.volume];
@@ -244,7 +244,7 @@ fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), Erro
     Ok(())
 }
 
-/// The next part that is to be rebuilt, or made equal.
+/// The next part to be rebuilt or made equal.
 fn begin(graph: &mut Graph, geom: GeomId) -> Result<Option<(usize, usize)>, Error> {
     let state = state_mut(graph, geom)?;
     let mut found = None;
@@ -275,7 +275,7 @@ fn begin(graph: &mut Graph, geom: GeomId) -> Result<Option<(usize, usize)>, Erro
     Ok(Some((number, slot)))
 }
 
-/// Copies a piece; answers how far it is then.
+/// Copies a piece; returns the progress after it.
 fn copy(
     graph: &mut Graph,
     geom: GeomId,
@@ -311,19 +311,19 @@ fn copy(
 pub(super) struct Copying {
     volume: usize,
     slot: usize,
-    /// Its member, and where it starts there.
+    /// Its member, and the offset of the part there.
     part: (usize, u64),
     /// Its disk.
     to: ConsumerId,
-    /// Bytes that it has.
+    /// Bytes that it holds.
     at: u64,
-    /// Of these, how many its metadata says.
+    /// How many of these its metadata records.
     kept: u64,
 }
 
 impl Copying {
-    /// Whether it is there still and is to be rebuilt: between two pieces disks may have come and
-    /// gone, and volumes.
+    /// Whether it still exists and is to be rebuilt: between two pieces disks and volumes may have
+    /// come and gone.
     fn is_still(&self, state: &State) -> bool {
         let volume = state.array.volumes.get(self.volume);
         let part = volume.and_then(|volume| Some((volume.used(), *volume.parts.get(self.slot)?)));
@@ -342,7 +342,7 @@ impl Copying {
         Error::io(name, error)
     }
 
-    /// Bytes of a part that are rebuilt, if it is this one.
+    /// Rebuilt bytes of a part, if it is this one.
     pub(super) fn bytes_of(&self, part: &Part) -> Option<u64> {
         (self.part == (part.member, part.offset)).then_some(self.at)
     }

@@ -16,7 +16,7 @@ use crate::object::{ConsumerId, GeomId};
 /// A volume of a geom.
 pub(super) type Target = (GeomId, usize);
 
-/// Does a request.
+/// Performs a request.
 pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(), Error> {
     if matches!(io, Io::Flush) {
         return flush(graph, to);
@@ -41,7 +41,7 @@ pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(),
     Ok(())
 }
 
-/// The consumer of a part, and the byte of its disk that is byte `at` of the part.
+/// The consumer of a part, and the byte on its disk for byte `at` of the part.
 pub(super) fn disk_of(
     state: &State,
     volume: usize,
@@ -55,7 +55,7 @@ pub(super) fn disk_of(
 /// Whether a part is read.
 pub(super) fn is_read(level: Level, state: PartState) -> bool {
     match level {
-        // There is no other copy: also a disk that failed once.
+        // There is no other copy, so a disk that failed before is still read.
         Level::Raid0 | Level::Concat => matches!(state, PartState::Active | PartState::Failed),
         Level::Raid5(_) => {
             matches!(state, PartState::Active | PartState::Stale | PartState::Resync)
@@ -64,8 +64,8 @@ pub(super) fn is_read(level: Level, state: PartState) -> bool {
     }
 }
 
-/// Reads one copy. If that fails another is asked, and what it says written over what could not be
-/// read; a disk that cannot even be mended drops out.
+/// Reads one copy. If that fails, another one is read and its data is written over the unreadable
+/// sectors; a disk that cannot be repaired that way is dropped.
 pub(super) fn read(
     graph: &mut Graph,
     to: Target,
@@ -99,7 +99,7 @@ pub(super) fn read(
     }
     let first = failed.first().map_or(Error::Gone, |(_, _, error)| *error);
     if !is_done {
-        // With the last copy nobody drops out.
+        // The last copy is never dropped.
         return match (level, copies) {
             (Level::Raid5(_), [(slot, at)]) => reconstruct(graph, to, (*slot, *at), bytes),
             _ => Err(first),
@@ -107,7 +107,7 @@ pub(super) fn read(
     }
     for (consumer, offset, error) in failed {
         if error == Error::Gone || !mend(graph, consumer, offset, bytes) {
-            // What was read is right, whether or not the others can be told.
+            // The data read is right, whether or not the failure can be recorded.
             let _ = metadata::fault(graph, to.0, consumer, error == Error::Gone);
         }
     }
@@ -122,7 +122,7 @@ fn count_error(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     }
 }
 
-/// The exclusive or of what all other members have there.
+/// The exclusive or of the same range on all other members.
 fn reconstruct(
     graph: &mut Graph,
     to: Target,
@@ -132,7 +132,7 @@ fn reconstruct(
     let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
     let volume = &state.array.volumes[to.1];
     if volume.dirty {
-        // Parity that may be wrong says nothing.
+        // Parity that may be wrong is worthless.
         return Err(Error::Gone);
     }
     let others = (0..volume.parts.len()).filter(|slot| *slot != missing);
@@ -152,7 +152,7 @@ fn reconstruct(
     Ok(())
 }
 
-/// Writes what another copy said; tells whether it can be read now.
+/// Writes the data of another copy; returns whether it can be read now.
 fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> bool {
     let mut back = vec![0; right.len()];
     let mended = graph.io(consumer, Io::Write { offset, from: right }).is_ok()
@@ -165,7 +165,7 @@ fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> b
     mended
 }
 
-/// Does a change on every copy that is written.
+/// Performs a change on every copy that is written.
 fn write(
     graph: &mut Graph,
     to: Target,
@@ -225,7 +225,7 @@ fn flush(graph: &mut Graph, to: Target) -> Result<(), Error> {
     let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
     let volume = &state.array.volumes[to.1];
     let has_failed = |slot: &usize| failed.iter().any(|(other, _)| other == slot);
-    // What one of them lost another one must have.
+    // A part that one of them lost must exist on another.
     let is_safe = |(slot, _): &(usize, Error)| {
         let part = &volume.parts[*slot];
         let mut mates = volume.mates(*slot).into_iter().filter(|mate| !has_failed(mate));
@@ -242,7 +242,7 @@ fn flush(graph: &mut Graph, to: Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// Before the first write: the disks say that copies may differ, and who is away falls behind.
+/// Before the first write: the disks record that copies may differ, and missing ones fall behind.
 pub(super) fn mark(graph: &mut Graph, to: Target) -> Result<(), Error> {
     let state = graph.state_mut::<State>(to.0).ok_or(Error::Gone)?;
     let behind = state.untold || state.is_behind();
@@ -267,7 +267,7 @@ pub(super) fn clean(graph: &mut Graph, geom: GeomId, volume: usize) {
         return;
     }
     let Some(state) = graph.state_mut::<State>(geom) else { return };
-    // Those that differed before still do.
+    // Copies that differed before still do.
     let volume = &mut state.array.volumes[volume];
     if volume.parts.iter().any(|part| matches!(part.state, PartState::Stale | PartState::Resync)) {
         return;

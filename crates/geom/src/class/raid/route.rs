@@ -11,7 +11,7 @@ use crate::graph::Graph;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::route::{Leg, MirrorComponent, Route};
 
-/// The way of requests to a volume. RAID5 is none of those that have one: its parity is computed.
+/// The route of requests to a volume. RAID5 has none: its parity must be computed.
 pub(super) fn route(
     graph: &mut Graph,
     provider: ProviderId,
@@ -49,7 +49,7 @@ pub(super) fn route(
     }))
 }
 
-/// Members that hold the same.
+/// A mirror of members with equal contents.
 fn mirror(state: &State, number: usize, slots: core::ops::Range<usize>) -> Route {
     let volume = &state.array.volumes[number];
     let component = |slot: usize| {
@@ -63,8 +63,8 @@ fn mirror(state: &State, number: usize, slots: core::ops::Range<usize>) -> Route
     Route::Mirror { balance: Balance::Load, slice: 0, components }
 }
 
-/// A disk did not do what others did: of which volume is not known, so that all of its parts that
-/// have a current copy elsewhere are not current any more.
+/// A disk failed a request that others completed: since the volume is not known, all of its parts
+/// that have a current copy elsewhere are no longer current.
 pub(super) fn failed(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gone: bool) {
     let Ok(state) = state(graph, geom) else { return };
     let member = state.disks.iter().position(|disk| disk.consumer == Some(consumer));
@@ -78,7 +78,7 @@ pub(super) fn failed(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_g
             }
         }
     }
-    // What cannot be told now is told before the next change.
+    // What cannot be recorded now is recorded before the next change.
     if behind.is_empty() {
         let _ = metadata::fault(graph, geom, consumer, is_gone);
     }

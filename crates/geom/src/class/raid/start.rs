@@ -1,4 +1,4 @@
-//! How an array comes together: who is believed, who has a place, who is stale.
+//! Assembling an array: which disks are trusted, have a place or are stale.
 
 use alloc::format;
 use alloc::string::String;
@@ -36,7 +36,7 @@ pub(super) fn attach(
     }
 }
 
-/// A geom for an array, with nothing on it.
+/// A geom for an array, without providers.
 pub(super) fn new(graph: &mut Graph, format: &'static dyn Format, state: super::Array) -> GeomId {
     let geom = graph.new_geom(&RAID, state.name.clone());
     let (disks, providers) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ pub(super) fn new(graph: &mut Graph, format: &'static dyn Format, state: super::
     geom
 }
 
-/// Adds a disk. The array starts with the last one, or when nothing is left to be tasted. Tells
+/// Adds a disk. The array starts with the last one, or when everything has been tasted. Returns
 /// what the disk is.
 pub(super) fn join(
     graph: &mut Graph,
@@ -69,7 +69,7 @@ pub(super) fn join(
     let name = &found.array.name;
     let known = graph.geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
     let runs = known.and_then(|geom| graph.state::<State>(geom)).filter(|state| state.running);
-    // What it missed nobody can tell it, and what the others missed they will not learn.
+    // Neither can the disk learn what it missed, nor the others what they missed.
     if runs.is_some_and(|it| !format.is_gathered() && found.array.generation > it.array.generation)
     {
         return Err(Error::invalid(name, "is newer on this disk than the array that runs"));
@@ -99,7 +99,7 @@ pub(super) fn join(
     Ok("disk".into())
 }
 
-/// Starts an array with the disks that are there.
+/// Starts an array with the disks that are present.
 pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = state_mut(graph, geom) else { return };
     let waiting = core::mem::take(&mut state.waiting);
@@ -139,7 +139,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     offer(graph, geom);
 }
 
-/// Makes the providers of volumes that are alive and have none.
+/// Makes providers for usable volumes that have none.
 pub(super) fn offer(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = super::state(graph, geom) else { return };
     for number in 0..state.array.volumes.len() {
@@ -178,7 +178,7 @@ pub(super) fn offer(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// The lowest number that no volume has.
+/// The lowest number not used by a volume.
 fn free_number(graph: &Graph) -> u32 {
     let all = graph.geoms().filter_map(|(geom, _)| graph.state::<State>(geom));
     let taken: Vec<u32> =
@@ -186,8 +186,8 @@ fn free_number(graph: &Graph) -> u32 {
     (0..).find(|number| !taken.contains(number)).unwrap_or(0)
 }
 
-/// Looks for members whose metadata was being written when the power went: the others say that
-/// they belong here.
+/// Looks for members whose metadata was being written when power was lost: the others record that
+/// they belong to the array.
 fn find_torn(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = super::state(graph, geom) else { return };
     if state.disks.iter().all(|disk| disk.consumer.is_some()) {
@@ -221,7 +221,7 @@ fn find_torn(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// Looks at all disks of an array once more, if nobody uses it.
+/// Examines all disks of an array again, if it is not in use.
 fn gather_again(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = state_mut(graph, geom) else { return };
     let (format, providers) = (state.format, state.providers.clone());
@@ -246,7 +246,7 @@ fn gather_again(graph: &mut Graph, geom: GeomId) {
     start(graph, geom);
 }
 
-/// A disk comes when the array runs already.
+/// A disk joins an array that is already running.
 fn arrive(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, found: &Found) -> String {
     let Ok(state) = state_mut(graph, geom) else { return String::new() };
     if state.format.is_gathered() {
@@ -259,7 +259,7 @@ fn arrive(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, found: &Found) 
     let place = state.array.member(&found.id).filter(|&place| {
         state.disks[place].consumer.is_none()
             && state.array.members[place].state == MemberState::Active
-            // Nothing was written since it was last here.
+            // Nothing has been written since it left.
             && found.array.generation == state.array.generation
     });
     let Some(place) = place else {

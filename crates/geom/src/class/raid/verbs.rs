@@ -1,4 +1,4 @@
-//! What can be done to arrays, by the verbs of `graid`.
+//! The operations on arrays, by the verbs of `graid`.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -16,16 +16,16 @@ use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::{GeomId, ProviderId};
 
-/// What a new volume is like.
+/// The parameters of a new volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// Its name.
     pub name: &'a str,
     /// `RAID0`, `RAID1`, `RAID10`, as `graid` names levels.
     pub level: &'a str,
-    /// Bytes of each disk that are used; all that are free if none are said.
+    /// Bytes to use of each disk; `None` for all that are free.
     pub size: Option<u64>,
-    /// Bytes of a strip.
+    /// Size of a strip, bytes.
     pub strip: u64,
 }
 
@@ -59,7 +59,7 @@ fn writing(graph: &Graph, geom: GeomId) -> Result<&'static dyn Writing, Error> {
     writing.ok_or_else(|| metadata::only_read(graph, geom))
 }
 
-/// Refuses if somebody stands on a disk, or something is on it.
+/// Refuses if a disk is in use or has contents.
 fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(), Error> {
     guard::in_use(graph, provider)?;
     if force {
@@ -74,10 +74,10 @@ fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(
     guard::file_system(graph, provider)
 }
 
-/// Makes an array of disks, and a volume on it. Answers the array's name.
+/// Makes an array of disks, and a volume on it. Returns the array's name.
 ///
 /// # Errors
-/// What is in the way; no disk has metadata then.
+/// The error names the obstacle; no disk has metadata then.
 pub fn label(
     graph: &mut Graph,
     format: &str,
@@ -99,7 +99,7 @@ pub fn label(
         disks.push((id, graph[provider].media_size));
     }
     let empty = format.create(graph.random(), &disks)?;
-    // Whatever is wrong is found before anything is written.
+    // All errors are found before anything is written.
     format.add(&mut empty.clone(), &wanted)?;
     let name = empty.name.clone();
     let geom = start::new(graph, format, empty);
@@ -116,7 +116,7 @@ pub fn label(
         }
     }
     state_mut(graph, geom)?.running = true;
-    // First all disks are told of each other, then of the volume: a cut leaves none, or all of it.
+    // All disks first record each other, then the volume: a cut leaves none or all of it.
     let made = metadata::write(graph, geom, None).and_then(|()| {
         let state = state_mut(graph, geom)?;
         format.add(&mut state.array, &wanted)?;
@@ -137,7 +137,7 @@ pub fn label(
 /// Adds a volume to an array.
 ///
 /// # Errors
-/// What is in the way.
+/// The error names the obstacle.
 pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(), Error> {
     let wanted = options.wanted()?;
     let format = writing(graph, geom)?;
@@ -152,7 +152,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(),
     Ok(())
 }
 
-/// Refuses if a disk of an array is away.
+/// Refuses if a disk of an array is missing.
 fn check_whole(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     match empty_places(state(graph, geom)?).is_empty() {
         true => Ok(()),
@@ -163,10 +163,10 @@ fn check_whole(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     }
 }
 
-/// Takes a volume away, by its name or number; with the last one, or without a name, the array.
+/// Removes a volume, given by name or number; with the last one, or without a name, the array.
 ///
 /// # Errors
-/// That there is none, or that it is open, unless `force`.
+/// If it does not exist, or if it is open, unless `force`.
 pub fn delete(
     graph: &mut Graph,
     geom: GeomId,
@@ -229,11 +229,11 @@ fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result
     metadata::put(graph, consumer, &writes)
 }
 
-/// Gives disks the places of those that are away or failed; [`super::rebuild`] fills them. Where
-/// all places are taken they become spares.
+/// Gives disks the places of missing or failed ones; [`super::rebuild`] fills them. If all places
+/// are taken, the disks become spares.
 ///
 /// # Errors
-/// What is in the way; that no disk is wanted.
+/// The error names the obstacle; also if no disk is needed.
 pub fn insert(
     graph: &mut Graph,
     geom: GeomId,
@@ -264,7 +264,7 @@ pub fn insert(
     Ok(())
 }
 
-/// A disk becomes a spare, as no place is free: [`super::rebuild`] takes it when one is.
+/// Makes a disk a spare, since no place is free: [`super::rebuild`] uses it when one is.
 fn make_spare(
     graph: &mut Graph,
     geom: GeomId,
@@ -293,10 +293,10 @@ fn make_spare(
     }
 }
 
-/// Marks disks as failed: they are used no more, unless a volume has nothing else.
+/// Marks disks as failed: they are no longer used, unless a volume has nothing else.
 ///
 /// # Errors
-/// That one is not a disk of the array, or the last one that holds something.
+/// If one is not a disk of the array, or is the last one that holds something.
 pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
     writing(graph, geom)?;
     for name in names {
@@ -327,10 +327,10 @@ fn member_named(
     Ok((consumer, member.ok_or_else(missing)?))
 }
 
-/// Takes disks out for good and erases their metadata.
+/// Removes disks permanently and erases their metadata.
 ///
 /// # Errors
-/// That one is not a disk of the array, or the last one that holds something.
+/// If one is not a disk of the array, or is the last one that holds something.
 pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
     writing(graph, geom)?;
     for name in names {
@@ -345,7 +345,7 @@ pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Err
             state.array.each_part(member, |_, part| (part.state, part.done) = (PartState::None, 0));
             state.disks[member].consumer = None;
             state.strays.push(Stray { consumer, failed: true });
-            // The others are told before it forgets the array.
+            // The others record it before it forgets the array.
             metadata::write(graph, geom, None)?;
         }
         erase(graph, geom, consumer)?;
@@ -356,16 +356,16 @@ pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Err
     Ok(())
 }
 
-/// Takes an array away; its metadata stays.
+/// Stops an array; its metadata stays.
 ///
 /// # Errors
-/// That a volume is open, unless `force`.
+/// If a volume is open, unless `force`.
 pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
     if !force {
         let providers = &graph[geom].providers;
         providers.iter().try_for_each(|&provider| check_closed(graph, provider))?;
     }
-    // What is closed after writing is tasted anew: not by this class, as long as it is attached.
+    // A provider closed after writing is tasted again: not by this class, while it is attached.
     for consumer in graph[geom].consumers.clone() {
         graph.close(consumer);
         graph.settle();

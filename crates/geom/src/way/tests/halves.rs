@@ -1,8 +1,8 @@
-//! What becomes of a half of a mirror that does not do what the other one does.
+//! What happens to a half of a mirror that fails requests which the other one completes.
 
 use super::*;
 
-/// The same of a write that is a part of another one: of a stripe of mirrors, and of RAID10.
+/// The same for a write that is part of another one: of a stripe of mirrors, and of RAID10.
 #[test]
 fn a_part_that_one_half_missed_is_told_when_the_other_says_so() {
     for layout in ["part on stripe of mirrors", "RAID10"] {
@@ -10,7 +10,7 @@ fn a_part_that_one_half_missed_is_told_when_the_other_says_so() {
         let mut bench = bench_of(layout, count, (8, 3));
         build(&mut bench, layout);
         let (open, mut way) = bench.way(top);
-        // The whole of the disk: wherever the stripes are.
+        // The whole disk, wherever the stripes are.
         bench.disk(1).bad.extend((0..256).map(|sector| (Operation::Write, sector * 512)));
         way.submit(&request(Operation::Write, 4096, 16384, 5), NOW).unwrap();
         way.ring(NOW);
@@ -31,7 +31,7 @@ fn lost(way: &mut Way<Queue>) -> Vec<Error> {
 
 #[test]
 fn who_cannot_read_and_is_not_mended_drops_out() {
-    // Gone is told of at once; else when what the other one says cannot be written.
+    // `Gone` is recorded at once, other errors when the other half's data cannot be written.
     for error in [Error::Gone, BAD] {
         let (bench, _, mut way) = mirrored(Balance::None);
         bench.disk(0).is_gone = error == Error::Gone;
@@ -39,7 +39,7 @@ fn who_cannot_read_and_is_not_mended_drops_out() {
         way.submit(&request(Operation::Read, 0, 512, 1), NOW).unwrap();
         assert_eq!(wait(&mut way, 1)[0].result, Ok(()));
         assert_eq!(lost(&mut way), [error]);
-        // What comes later does not ask it.
+        // Later requests do not go to it.
         bench.disk(0).is_gone = false;
         bench.disk(0).counts.clear();
         way.submit(&request(Operation::Read, 4096, 512, 2), NOW).unwrap();
@@ -63,8 +63,8 @@ fn who_only_reads_mends_nothing() {
     assert_eq!((bench.disk(0).counts.get("write"), way.incident()), (None, None));
 }
 
-/// A disk that failed in one volume may have failed in any: all of its parts are not current, but
-/// those without which nothing is left.
+/// A disk that failed in one volume may have failed in any: none of its parts is current any more,
+/// except those without which nothing is left.
 #[test]
 fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     let mut bench = Bench::over((0..2).map(|_| (65 * MIB, "SN")), (4, 11));
@@ -91,7 +91,7 @@ fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     assert_eq!(["raid/r0", "raid/r2"].map(state), ["DEGRADED", "DEGRADED"]);
 }
 
-/// Whatever a write becomes on its way, and whenever it has room: all of it is forced.
+/// Whatever becomes of a write on its way, and whenever it finds room, all of it is forced.
 #[test]
 fn forced_writes_are_forced_on_every_disk() {
     for (layout, count, top) in LAYOUTS {

@@ -36,13 +36,13 @@ const BAD: Error = Error::Medium(Cause::None);
 #[derive(Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// What was written since the last flush: when the power goes some of it is lost.
+    /// What was written since the last flush: on a power cut some of it is lost.
     cache: Vec<(usize, Vec<u8>)>,
-    /// What was there before.
+    /// The contents before that.
     durable: Vec<u8>,
     /// Requests that fail: an operation, and the byte that it touches.
     bad: Vec<(Operation, u64)>,
-    /// A write mends them.
+    /// A write repairs them.
     heals: bool,
     is_gone: bool,
     serial: String,
@@ -77,7 +77,7 @@ impl Content {
         }
     }
 
-    /// What lies there now does not wait for a flush: the same as [`put`](Self::put) did it.
+    /// Makes the current contents durable without a flush, as [`put`](Self::put) wrote them.
     fn force(&mut self, offset: usize, length: usize) {
         if self.durable.is_empty() {
             return;
@@ -91,12 +91,12 @@ impl Content {
         }
     }
 
-    /// From now on what is written can be lost until it is flushed.
+    /// From now on, writes can be lost until they are flushed.
     fn has_cache(&mut self) {
         self.durable.clone_from(&self.bytes);
     }
 
-    /// The power goes, and comes back: nothing is wrong with it any more.
+    /// Power fails and returns: nothing is wrong with the disk any more.
     fn cut(&mut self, random: &mut Random) {
         self.bytes.clone_from(&self.durable);
         for (offset, bytes) in core::mem::take(&mut self.cache) {
@@ -111,7 +111,7 @@ impl Content {
     }
 }
 
-/// A disk, and what is wrong with the path to it.
+/// A disk, and the error of the path to it, if any.
 #[derive(Clone, Debug)]
 struct Disk(Rc<RefCell<Content>>, Rc<Cell<Option<Error>>>);
 
@@ -163,7 +163,7 @@ impl Random {
     }
 }
 
-/// A lane that does its requests when it is polled, in any order.
+/// A lane that performs its requests when it is polled, in any order.
 #[derive(Debug)]
 struct Queue {
     disk: Disk,
@@ -271,7 +271,7 @@ impl Device for Queue {
     }
 }
 
-/// A graph over disks, with lanes of them.
+/// A graph over disks, with their lanes.
 struct Bench {
     graph: Graph,
     disks: BTreeMap<ProviderId, Disk>,
@@ -287,7 +287,7 @@ impl Bench {
         Self::over((0..count).map(|_| (MIB, "")), (depth, seed))
     }
 
-    /// Disks of so many bytes with serial numbers.
+    /// Disks with these sizes in bytes and serial numbers.
     fn over(disks: impl Iterator<Item = (u64, &'static str)>, how: (u32, u64)) -> Self {
         let contents = disks.enumerate().map(|(number, (size, serial))| {
             let serial =
@@ -342,7 +342,7 @@ impl Bench {
         }
     }
 
-    /// Does what an owner does when a component failed.
+    /// Does what an owner does when a component has failed.
     fn heed(&mut self, open: ConsumerId, way: &mut Way<Queue>) -> Vec<Completion> {
         let (mut lost, mut done) = (vec![], vec![]);
         while let Some(incident) = way.incident() {
@@ -385,7 +385,7 @@ fn request(operation: Operation, offset: u64, length: u64, token: u64) -> Reques
     }
 }
 
-/// Polls until so many came.
+/// Polls until that many completions have come.
 fn wait(way: &mut Way<Queue>, count: usize) -> Vec<Completion> {
     let mut all = vec![];
     way.ring(NOW);
@@ -454,7 +454,7 @@ fn a_stripe(graph: &mut Graph, under: &[ProviderId]) {
 }
 
 fn a_mirror(graph: &mut Graph, name: &str, under: &[ProviderId], balance: Balance) {
-    // What lies on it has its metadata at its end, too.
+    // The component above also has its metadata at the end.
     let options =
         mirror::Options { balance, slice: 2048, hardcode: true, ..mirror::Options::default() };
     mirror::label(graph, name, under, &options).unwrap();
@@ -508,7 +508,7 @@ fn build(bench: &mut Bench, layout: &str) {
     }
 }
 
-/// Random requests, several at a time and none that overlap: what is read is what was written, the
+/// Random requests, several at a time, none of them overlapping: reads return what was written, the
 /// graph reads the same afterwards, and everything was counted.
 #[test]
 fn every_layout_does_what_one_disk_does() {
@@ -522,7 +522,7 @@ fn every_layout_does_what_one_disk_does() {
     }
 }
 
-/// A request that is under way, and what it must read.
+/// A request in flight, and the data it must read.
 struct Sent {
     request: Request,
     wanted: Vec<u8>,
@@ -594,7 +594,7 @@ fn same_as_one_disk(bench: &mut Bench, (open, mut way): (ConsumerId, Way<Queue>)
     assert!(below >= counts[1], "{text}: {below} writes of disks");
 }
 
-/// One that overlaps nothing that is under way; its data is in memory of its own.
+/// A request that does not overlap those in flight; its data is in memory of its own.
 fn random_request(
     bench: &Bench,
     random: &mut Random,
@@ -676,11 +676,11 @@ fn what_one_half_cannot_read_the_other_mends() {
     assert_eq!((bench.disk(0).bytes[9000], way.incident()), (7, None));
 }
 
-/// A change that comes while something is being mended waits, and wins.
+/// A change that arrives during a repair waits, and wins.
 #[test]
 fn a_change_is_not_undone_by_mending() {
     for trial in 0..160 {
-        // Also one that was under way already when the read failed.
+        // Even one that was in flight already when the read failed.
         let order = trial % 8;
         let (mut bench, _, _) = mirrored(Balance::None);
         bench.seed = trial;
@@ -722,7 +722,7 @@ fn a_write_that_one_half_missed_is_told_when_the_other_says_so() {
         for _ in 0..100 {
             assert_eq!(way.poll(NOW), None, "{error}: not before the graph knows");
         }
-        // One that comes later is missed, too.
+        // A later one is missed, too.
         way.submit(&request(Operation::Write, 0, 512, 6), NOW).unwrap();
         way.submit(&request(Operation::Read, 0, 512, 7), NOW).unwrap();
         assert_eq!(wait(&mut way, 1)[0].token, 7, "reads go on");
@@ -732,7 +732,7 @@ fn a_write_that_one_half_missed_is_told_when_the_other_says_so() {
         let mut tokens: Vec<u64> = wait(&mut way, 2).iter().map(|done| done.token).collect();
         tokens.sort_unstable();
         assert_eq!(tokens, [5, 6], "{error}");
-        // The one that failed is not read any more.
+        // The failed one is no longer read.
         bench.disk(1).bad.clear();
         let reads = bench.disk(1).counts.get("read").copied();
         for token in 0..10 {
@@ -758,7 +758,7 @@ fn the_last_half_never_drops_out() {
     assert_eq!(wait(&mut way, 1)[0].result, Ok(()));
 }
 
-/// Two writes under way, of which each half misses another one: one of them was lost.
+/// Two writes in flight, of which each half misses a different one: one of them was lost.
 #[test]
 fn halves_that_fail_in_turn_lose_no_write_that_was_told() {
     let (mut bench, open, mut way) = mirrored(Balance::Load);

@@ -1,5 +1,5 @@
-//! A disk of several paths that break and come back while requests are under way: none fails while
-//! a path lives, and nothing that was flushed is lost.
+//! A disk whose paths break and recover while requests are in flight: no request fails while a path
+//! lives, and nothing flushed is lost.
 
 use std::panic;
 
@@ -23,7 +23,7 @@ struct Trial {
     way: Way<Queue>,
     versions: Versions,
     sent: BTreeMap<u64, Sent>,
-    /// The path that lives until nothing is under way.
+    /// The path that lives until nothing is in flight.
     survivor: usize,
     told: u64,
     requests: u64,
@@ -48,8 +48,7 @@ impl Trial {
         &self.bench.disks.values().nth(number).unwrap().1
     }
 
-    /// A path breaks or comes back; the one that must live is another one when nothing is under
-    /// way.
+    /// A path breaks or recovers; another one is chosen to live when nothing is in flight.
     fn harm(&mut self) {
         let count = self.bench.disks.len() as u64;
         let number = self.random.below(count) as usize;
@@ -76,7 +75,7 @@ impl Trial {
         let free = |slot: &usize| self.sent.values().all(|other| other.slot != *slot);
         let slot = (0..16).find(free).unwrap();
         if operation == Operation::Flush {
-            // Alone: what it covers is then what was done.
+            // Alone: it covers exactly what was done.
             if !self.sent.is_empty() {
                 return;
             }
@@ -171,7 +170,7 @@ impl Trial {
     }
 }
 
-/// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
+/// `FLYSCH_GEOM_SEEDS` sets the number of seeds instead of 100.
 #[test]
 fn no_request_fails_while_a_path_lives() {
     let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());
@@ -204,7 +203,7 @@ fn without_a_path_requests_fail_and_with_one_they_go_on() {
         all[0].1.set(None);
         way.submit(&request(Operation::Write, 0, 512, 9), NOW).unwrap();
         assert_eq!(wait(&mut way, 1)[0].result, Ok(()), "{mode:?}");
-        // What the request itself is to blame for is not tried again.
+        // A request that is itself at fault is not retried.
         let reads = bench.disk(0).counts.get("read").copied();
         way.submit(&request(Operation::Read, 0, 512, 9), NOW).unwrap();
         wait(&mut way, 1);

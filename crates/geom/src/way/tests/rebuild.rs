@@ -3,7 +3,7 @@
 use super::*;
 use crate::Class;
 
-/// A mirror of three of which one is to be rebuilt, or an array of two.
+/// A mirror of three with one to be rebuilt, or an array of two.
 fn degraded(kind: &str, how: (u32, u64)) -> (Bench, crate::GeomId) {
     if kind == "mirror" {
         let mut bench = Bench::new(3, how.0, how.1);
@@ -24,8 +24,8 @@ fn degraded(kind: &str, how: (u32, u64)) -> (Bench, crate::GeomId) {
     (bench, geom)
 }
 
-/// One seed; tells whether all halves are equal in the end, hold what was written, and reads never
-/// came from the one that is rebuilt.
+/// Runs one seed; returns whether in the end all halves are equal and hold what was written, and no
+/// read came from the one being rebuilt.
 fn rebuild(seed: u64, kind: &str, is_paused: bool) -> bool {
     let mut random = Random(XorShift64::new(seed));
     (0..4).for_each(|_| _ = random.below(2));
@@ -46,7 +46,7 @@ fn rebuild(seed: u64, kind: &str, is_paused: bool) -> bool {
                 reads.insert(token, wanted[at as usize]);
                 token += 1;
             }
-            // One at a time: the way has it when a piece is copied.
+            // One at a time: the way has it in flight when a piece is copied.
             let mut one = request(Operation::Write, at, 512, token);
             one.data = Data::One(bench.memory.slice(0, 512));
             if token == given && random.below(3) > 0 {
@@ -96,11 +96,11 @@ fn a_half_is_rebuilt_while_a_way_writes() {
     for kind in ["mirror", "RAID1"] {
         assert!((1..=40).all(|seed| rebuild(seed, kind, true)), "{kind}");
     }
-    // The other way round it would go wrong, and be seen.
+    // Without the pause it would go wrong, and be noticed.
     assert!((1..=400).any(|seed| !rebuild(seed, "mirror", false)));
 }
 
-/// What was rebuilt before it was cut is not copied again: ways write it, too.
+/// What was rebuilt before the cut is not copied again: ways write it, too.
 #[test]
 fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     let mut bench = bench_of("RAID1", 2, (4, 5));
@@ -111,7 +111,7 @@ fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
     let rebuild = |bench: &mut Bench| raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {});
     rebuild(&mut bench).unwrap();
-    // The second one is taken out and put back, and cannot be written in its second MiB.
+    // The second disk is removed and inserted again, and cannot be written in its second MiB.
     raid::remove(&mut bench.graph, geom, &["d1"]).unwrap();
     raid::insert(&mut bench.graph, geom, &under[1..], true).unwrap();
     bench.disk(1).bad.push((Operation::Write, MIB + 4096));
@@ -143,7 +143,7 @@ fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     }
 }
 
-/// A way that is paused takes nothing, of whatever kind; one that changed goes by the new plan.
+/// A paused way accepts nothing of any kind; a changed one follows the new plan.
 #[test]
 fn a_half_is_read_when_it_is_rebuilt_and_the_way_has_changed() {
     let mut bench = Bench::new(3, 4, 7);

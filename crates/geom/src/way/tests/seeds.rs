@@ -1,16 +1,16 @@
-//! Mirrors of which a component fails, until the power goes: every request ends once, nothing
+//! Mirrors with a failing component, until power fails: every request ends exactly once, nothing
 //! flushed is lost, and no stale half is ever read.
 
 use std::panic;
 
 use super::*;
 
-/// Sectors that are written, again and again.
+/// Sectors that are written repeatedly.
 pub(super) const SECTORS: usize = 80;
 /// Bytes of memory for the data of one request.
 const SLOT: usize = 16384;
 
-/// What may be in each sector: the versions from the one on that a flush covers.
+/// The possible contents of each sector: the versions from the one covered by a flush on.
 pub(super) struct Versions {
     pub(super) newest: u64,
     pub(super) of: Vec<Vec<u64>>,
@@ -29,7 +29,7 @@ impl Versions {
         self.of[sector].last().copied().unwrap_or(0)
     }
 
-    /// A flush has ended that was begun when this version was done.
+    /// A flush has ended that began when this version was complete.
     pub(super) fn flushed(&mut self, sector: usize, version: u64) {
         let all = &mut self.of[sector];
         if let Some(at) = all.iter().position(|it| *it == version) {
@@ -38,11 +38,11 @@ impl Versions {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 struct Sent {
     request: Request,
     slot: usize,
-    /// Of a flush: what was done when it was begun.
+    /// For a flush: what was complete when it began.
     covers: Vec<(usize, u64)>,
 }
 
@@ -65,12 +65,12 @@ struct Trial {
     sent: BTreeMap<u64, Sent>,
     done: BTreeMap<usize, u64>,
     has_lost: bool,
-    /// The owner of the graph looks after incidents every so often.
+    /// Interval at which the owner of the graph handles incidents.
     heeds: u64,
 }
 
 impl Trial {
-    /// A mirror, a stripe of two, or an array of Intel's of the same kind.
+    /// A mirror, a stripe of two, or an Intel array of the same kind.
     fn new(seed: u64) -> Self {
         let mut random = Random(XorShift64::new(seed));
         (0..4).for_each(|_| _ = random.below(2));
@@ -84,7 +84,7 @@ impl Trial {
             (true, _) => {
                 a_raid(&mut bench.graph, if is_striped { "RAID10" } else { "RAID1" }, &under);
                 if random.below(2) == 0 {
-                    // Copies that were made equal are both read: from here on the mark counts.
+                    // Copies that were made equal are both read: from here on the mark matters.
                     let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
                     raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();
                 }
@@ -113,7 +113,7 @@ impl Trial {
         Self { seed, random, bench, top, open, way, versions, sent, done, has_lost, heeds }
     }
 
-    /// What happens to a disk.
+    /// A fault of a disk.
     fn harm(&mut self) {
         let victim = self.random.below(self.bench.disks.len() as u64) as usize;
         let sector = self.random.below(SECTORS as u64) * 512;
@@ -129,7 +129,7 @@ impl Trial {
         }
     }
 
-    /// Another request, if it overlaps none that is under way.
+    /// Another request, if it does not overlap those in flight.
     fn submit(&mut self, token: u64) {
         let operation = match self.random.below(8) {
             0..5 => Operation::Write,
@@ -228,8 +228,8 @@ impl Trial {
         }
     }
 
-    /// All disks are there again, those that failed, too: in any order, and one late. But who
-    /// dropped out does not come alone, for nothing tells it from a whole mirror then.
+    /// All disks are present again, including failed ones: in any order, and one late. But a
+    /// dropped disk does not come alone, since nothing distinguishes it from a whole mirror then.
     fn after_the_cut(&mut self) {
         let seed = self.seed;
         let mut graph = Graph::new(&crate::all(), seed);
@@ -255,7 +255,7 @@ impl Trial {
                 assert!(is_one, "seed {seed}: sector {sector} is none of {versions:?}");
                 shown.push(bytes[..8].to_vec());
             }
-            // One more, so that copies that take turns change them.
+            // One more read, so that copies read in turn are swapped.
             graph.io(open, Io::Read { offset: 0, to: &mut [0; 512] }).unwrap();
             if first.is_empty() {
                 first = shown;
@@ -266,7 +266,7 @@ impl Trial {
     }
 }
 
-/// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
+/// `FLYSCH_GEOM_SEEDS` sets the number of seeds instead of 100.
 #[test]
 fn mirrors_lose_nothing_that_was_flushed() {
     let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());

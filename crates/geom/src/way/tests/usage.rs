@@ -1,4 +1,4 @@
-//! What is told of a way: requests, bytes, how long something was under way, what was waited for.
+//! What a way reports: requests, bytes, busy time, and waits.
 
 use super::*;
 use crate::{Usage, Waits};
@@ -26,7 +26,7 @@ fn what_went_a_way_is_told_of_every_provider_and_consumer() {
         let mut bench = bench_of(layout, count, (8, 5));
         build(&mut bench, layout);
         let (open, mut way) = bench.way(top);
-        // Under way from 100 to 400, and from 1000 on.
+        // In flight from 100 to 400, and from 1000 on.
         for token in 0..3 {
             way.submit(&request(Operation::Read, token * 4096, 4096, token), at(90)).unwrap();
         }
@@ -48,7 +48,7 @@ fn what_went_a_way_is_told_of_every_provider_and_consumer() {
         assert!(disks.iter().all(|disk| disk.statistics.busy <= 800), "{layout}");
         assert!(disks.iter().any(|disk| disk.statistics.busy == 800), "{layout}");
         assert_eq!(drain(&mut way, 2000), 1);
-        // The graph has the same, once the way is told of.
+        // The graph has the same, once the way is accounted for.
         let (plan, _) = way.into_parts();
         bench.graph.account(&plan);
         let consumer = bench.graph[open].statistics;
@@ -58,7 +58,7 @@ fn what_went_a_way_is_told_of_every_provider_and_consumer() {
     }
 }
 
-/// The stamps of a request do not say that it was asked for twice: its class does.
+/// The stamps of a request do not show that it was retried: its class does.
 #[test]
 fn what_requests_wait_for_is_told_of_the_class() {
     let mut bench = Bench::paths(2, (1, 3));
@@ -70,7 +70,7 @@ fn what_requests_wait_for_is_told_of_the_class() {
     bench.disks.values().nth(1).unwrap().1.set(Some(Error::TimedOut));
     way.submit(&request(Operation::Read, 0, 512, 1), at(0)).unwrap();
     way.ring(at(0));
-    // Until it is asked for once more.
+    // Until it is retried.
     while way.incident().is_none() {
         assert_eq!(way.poll(at(500)), None);
     }
@@ -81,7 +81,7 @@ fn what_requests_wait_for_is_told_of_the_class() {
     let wanted = Waits { retries: 1, retried_nanos: 200, ..Waits::default() };
     assert_eq!(waits, wanted);
 
-    // Of a request of two stripes on lanes of depth 1 the second part waits for the first.
+    // For a request of two stripes on lanes of depth 1, the second part waits for the first.
     let mut bench = Bench::new(2, 1, 3);
     let under = bench.under();
     let options = stripe::Options { stripe_size: 4096, ..stripe::Options::default() };

@@ -1,5 +1,5 @@
-//! A scripted host: drives a model through its registers and DMA memory alone, with the wire
-//! definitions both sides share, and nothing of the real driver.
+//! A scripted host: drives a model only through its registers and DMA memory, with the wire
+//! definitions both sides share, and no code of the real driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers, Wake};
 use flysch_models::machine::{Inline, Mode};
@@ -24,7 +24,7 @@ const UCDS: usize = 0x4_0000;
 const UCD_LEN: usize = 0x1000;
 const RESPONSE: usize = 512;
 const PRDT: usize = 1024;
-/// Where the data buffers start; each slot has [`Host::data_len`] bytes.
+/// Start of the data buffers; each slot has [`Host::data_len`] bytes.
 const DATA: usize = 0x20_0000;
 
 pub(crate) type Device = Inline<Ufs>;
@@ -58,16 +58,16 @@ pub(crate) struct Host {
     bank: u32,
     sq_tail: Vec<u32>,
     cq_head: Vec<u32>,
-    /// Done but not taken, in multi-circular queue mode: (tag, OCS).
+    /// Completions not yet reaped, in multi-circular queue mode: (tag, OCS).
     posted: Vec<(u8, Ocs)>,
     outstanding: u32,
 }
 
-/// Entries of every ring.
+/// Number of entries of every ring.
 const ENTRIES: u32 = 64;
 
 impl Host {
-    /// A machine with a model of `config` and `data_len` bytes of data per slot; nothing started.
+    /// A machine with a model of `config` and `data_len` bytes of data per slot, not started.
     pub(crate) fn cold(config: Config, data_len: usize) -> Self {
         Self::with_mode(config, data_len, Mode::Virtual)
     }
@@ -89,7 +89,7 @@ impl Host {
         }
     }
 
-    /// Everything up to the highest gear; multi-circular queues if `queues` is not 0.
+    /// Brings everything up to the highest gear; with multi-circular queues if `queues` is not 0.
     pub(crate) fn up(config: Config, data_len: usize, queues: u32) -> Self {
         let gear = config.profile.gear_max;
         let lanes = config.profile.lanes;
@@ -100,7 +100,7 @@ impl Host {
         host
     }
 
-    /// Takes the UNIT ATTENTION of every unit, as a host does after a reset.
+    /// Clears the UNIT ATTENTION of every unit, as a host does after a reset.
     pub(crate) fn clear_attentions(&mut self) {
         for lun in (0..32).chain([0x81, 0xD0, 0xB0, 0xC4]) {
             self.command_in(lun, &[3, 0, 0, 0, 18, 0], 18);
@@ -120,7 +120,7 @@ impl Host {
         while self.machine.now() < until {
             self.machine.wait(Some(until));
             if self.machine.now() < until {
-                // An interrupt that stays up: let time pass over it.
+                // An interrupt that stays active: lets time pass regardless.
                 let ie = self.read(reg::IE);
                 self.write(reg::IE, 0);
                 self.machine.wait(Some(until));
@@ -221,7 +221,7 @@ impl Host {
         self.write(reg::IS, Interrupts::new().with_upms(true).into_bits());
     }
 
-    /// A UIC command; answers result and argument 3.
+    /// Sends a UIC command; returns result and argument 3.
     pub(crate) fn uic(
         &mut self,
         opcode: UicOpcode,
@@ -260,7 +260,7 @@ impl Host {
         UCDS + usize::from(slot) * UCD_LEN
     }
 
-    /// Where the data of `slot` is in DMA memory.
+    /// Offset of the data of `slot` in DMA memory.
     pub(crate) fn data(&self, slot: u8) -> usize {
         DATA + usize::from(slot) * self.data_len
     }
@@ -281,7 +281,7 @@ impl Host {
 
     pub(crate) fn write_prdt(&self, slot: u8, data: u32) {
         let address = BASE + self.data(slot) as u64;
-        // Entries count in dwords; the expected length says how much of the last is meant.
+        // Entries count in dwords; the expected length limits the last one.
         for (n, entry) in prdt::entries(address, data.next_multiple_of(4)).enumerate() {
             let mut bytes = [0; prdt::LENGTH];
             entry.emit(&mut bytes);
@@ -326,7 +326,7 @@ impl Host {
         self.ring(queue, slot, &utrd);
     }
 
-    /// Takes what has finished: slots with their OCS.
+    /// Takes finished slots with their OCS.
     pub(crate) fn reap(&mut self) -> Vec<(u8, Ocs)> {
         let is = self.read(reg::IS);
         let mask = Interrupts::new().with_utrcs(true).with_cqes(true).into_bits();
@@ -387,7 +387,7 @@ impl Host {
         bytes
     }
 
-    /// What the response of `slot` says.
+    /// The contents of the response in `slot`.
     pub(crate) fn end(&self, slot: u8, ocs: Ocs) -> End {
         let bytes = self.response(slot);
         let head: [u8; 32] = bytes[..32].try_into().unwrap();
@@ -448,7 +448,7 @@ impl Host {
         assert_eq!(self.response(31)[0], 0x20);
     }
 
-    /// A query; answers result, fields and data segment.
+    /// A query; returns result, fields and data segment.
     pub(crate) fn query(
         &mut self,
         fields: QueryFields,
@@ -468,7 +468,7 @@ impl Host {
         (unit.result(), unit.fields, data)
     }
 
-    /// A task management function; answers its service response.
+    /// A task management function; returns its service response.
     pub(crate) fn manage(&mut self, function: TaskFunction, lun: u8, tag: u8) -> ServiceResponse {
         let mut bytes = [0; utmrd::LENGTH];
         let mut request = [0; 32];

@@ -1,5 +1,5 @@
-//! Six jobs by which the work that file systems make for a chip is compared: the same calls, in the
-//! same order, whoever has mounted the folder.
+//! Six jobs for comparing the work that file systems cause for a chip: the same calls, in the same
+//! order, whichever implementation has mounted the folder.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::noise::Noise;
 
 const BLOCK: usize = 4096;
 
-/// One job: what must be there before, and what is measured.
+/// One job: its preparation, and what is measured.
 struct Job {
     name: &'static str,
     before: fn(&Path) -> io::Result<()>,
@@ -103,7 +103,7 @@ fn fill(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// 2000 blocks of a file anywhere, synced every sixteen, as a database does it.
+/// 2000 blocks at random places of a file, synced every sixteen, as a database does.
 fn overwrites(root: &Path) -> io::Result<()> {
     let mut noise = Noise::new(4);
     let file = File::options().write(true).open(root.join("base"))?;
@@ -117,7 +117,7 @@ fn overwrites(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Every one of 3000 files gets another name, half of them over another file; a third is removed.
+/// Each of 3000 files is renamed, half of them over another file; a third is removed.
 fn names(root: &Path) -> io::Result<()> {
     for number in 0..3000 {
         let from = small(root, number);

@@ -1,5 +1,6 @@
-//! What lab tests run inside the guest: makers of work for a file system, manifests of what the
-//! kernel shows, snapshots torn on purpose. It is this machine's binary, run on the guest's libc.
+//! What lab tests run inside the guest: generators of file system work, manifests of what the
+//! kernel shows, deliberately torn snapshots. It is this machine's binary, run with the guest's
+//! libc.
 #![forbid(unsafe_code)]
 
 mod job;
@@ -67,8 +68,8 @@ fn show(root: &Path) -> io::Result<()> {
     io::stdout().write_all(manifest::to_text(&manifest).as_bytes())
 }
 
-/// The counter in the EC header at the start of each block of `block` bytes, where its checksum is
-/// good; read without Flysch, which is to be judged by it.
+/// The counter in the EC header at the start of each block of `block` bytes, if its checksum is
+/// correct; read without Flysch, which is to be judged by it.
 fn counters(flash: &Path, block: u64) -> io::Result<()> {
     /// `UBI#`, version 1.
     const START: [u8; 5] = *b"UBI#\x01";

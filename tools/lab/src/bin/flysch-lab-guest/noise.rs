@@ -1,4 +1,4 @@
-//! Numbers and contents that are the same for the same seed.
+//! Numbers and contents that are equal for equal seeds.
 
 use flysch_random::XorShift64;
 
@@ -17,7 +17,7 @@ impl Noise {
         self.0.bits() >> 11
     }
 
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }

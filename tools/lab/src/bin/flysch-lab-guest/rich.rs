@@ -1,4 +1,4 @@
-//! A tree with files of every kind, every awkward name and size.
+//! A tree with files of every kind, and every awkward name and size.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use rustix::fs::{
 
 use crate::noise::Noise;
 
-/// Makes the tree below `root`; what the file system refuses (a kind of rename, a prefix of
+/// Makes the tree below `root`; whatever the file system refuses (a kind of rename, a prefix of
 /// attributes) is left out.
 pub(crate) fn make(root: &Path, seed: u64) -> io::Result<()> {
     let mut noise = Noise::new(seed);
@@ -116,7 +116,7 @@ fn special(top: &Path) -> io::Result<()> {
     for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2711), ("none", 0o000), ("all", 0o7777)] {
         let path = top.join(name);
         fs::write(&path, name)?;
-        // A change of owner takes set-user-id away: owner first.
+        // Changing the owner clears set-user-id: owner first.
         own(&path, 1000, 100)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
@@ -179,13 +179,13 @@ fn changes(top: &Path, noise: &mut Noise) -> io::Result<()> {
     for number in 0..9 {
         fs::remove_file(gone.join(format!("{number}")))?;
     }
-    // The name comes back as something else.
+    // The name is reused for something else.
     fs::create_dir(gone.join("3"))?;
     fs::create_dir(gone.join("removed"))?;
     fs::remove_dir(gone.join("removed"))
 }
 
-/// Sets an attribute, if the file system takes it.
+/// Sets an attribute, if the file system accepts it.
 pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
     rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty()).is_ok()

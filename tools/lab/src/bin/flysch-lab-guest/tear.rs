@@ -1,25 +1,25 @@
-//! Tearing the page that was written last, as a cut in the middle of programming it would.
+//! Tears the page that was written last, as a cut in the middle of programming it would.
 
 use std::io;
 use std::path::Path;
 
 use crate::noise::Noise;
 
-/// How a flash image is built.
+/// The structure of a flash image.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    /// Bytes written at once: a page; on NOR the write buffer.
+    /// Number of bytes written at a time: a page; on NOR the write buffer.
     pub(crate) page: usize,
-    /// Out-of-band bytes behind each page, if they are in the image.
+    /// Number of out-of-band bytes after each page, if they are in the image.
     pub(crate) oob: usize,
-    /// Pages of an erase block times `page`.
+    /// Pages per erase block times `page`.
     pub(crate) block: usize,
-    /// Blocks have UBI headers, which tell their order.
+    /// Whether blocks have UBI headers, which give their order.
     pub(crate) is_ubi: bool,
 }
 
-/// Copies the image, one of the last written pages torn: from an offset inside it on, the rest of
-/// the page erased or anything. Says what it tore on standard output.
+/// Copies the image with one of the last written pages torn: from an offset inside it on, the rest
+/// of the page is erased or random. Prints on standard output what was torn.
 pub(crate) fn tear(from: &Path, to: &Path, shape: Shape, seed: u64) -> io::Result<()> {
     let mut noise = Noise::new(seed);
     let mut image = std::fs::read(from)?;
@@ -49,7 +49,7 @@ pub(crate) fn tear(from: &Path, to: &Path, shape: Shape, seed: u64) -> io::Resul
     std::fs::write(to, image)
 }
 
-/// The last written page of a block that is written in part, headers left aside.
+/// The last written page of a partly written block, not counting headers.
 fn last_page(block: &[u8], shape: Shape, stride: usize) -> Option<usize> {
     let written = |page: &[u8]| page[..shape.page].iter().any(|&byte| byte != 0xFF);
     let pages: Vec<&[u8]> = block.chunks_exact(stride).collect();
@@ -59,8 +59,8 @@ fn last_page(block: &[u8], shape: Shape, stride: usize) -> Option<usize> {
     (last >= first && last + 1 < pages.len()).then_some(last)
 }
 
-/// What is larger in a block that was begun later. `None`: JFFS2 does not tell, but the block that
-/// it is writing to has more room than those that it is done with.
+/// A value that is higher in a block that was begun later. `None`: JFFS2 does not record it, but
+/// the block that it is writing to has more room than the completed ones.
 fn order(block: &[u8], shape: Shape) -> Option<u64> {
     if !shape.is_ubi {
         return None;

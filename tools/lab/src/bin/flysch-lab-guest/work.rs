@@ -1,4 +1,4 @@
-//! Random work, as fsstress does it: everything a file system can be asked to do.
+//! Random work, like fsstress: everything that can be requested of a file system.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -12,20 +12,20 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use crate::noise::Noise;
 use crate::rich::{set_time, set_xattr};
 
-/// Directories that work is done in, one for a seed: later work meets what earlier work left.
+/// Number of directories to work in, one per seed: later work meets what earlier work left.
 const TOPS: u64 = 4;
-/// Files that are deleted and still open, at most.
+/// Maximum number of files that are deleted and still open.
 const OPEN_MAX: usize = 4;
-/// So few that most of what is asked for is there.
+/// So few that most of what is requested exists.
 const FOLDERS: u64 = 3;
 const NAMES: u64 = 12;
 
-/// Works below `root` until the file `stop` is there or `count` operations were done. What fails
-/// (no such name, not empty, no space) is left: most operations do not know what is there.
+/// Works below `root` until the file `stop` exists or `count` operations are done. Failures (no
+/// such name, not empty, no space) are ignored: most operations do not know what exists.
 pub(crate) fn run(root: &Path, seed: u64, stop: &Path, count: u64) -> io::Result<()> {
     let top = root.join(format!("work{}", seed % TOPS));
     fs::create_dir_all(&top)?;
-    // Or an empty directory is removed, and nothing can be done after that.
+    // Otherwise an empty directory could be removed, and nothing could be done after that.
     File::create(top.join("here"))?;
     for number in 0..FOLDERS {
         let _ = fs::create_dir(top.join(format!("folder{number}")));
@@ -67,7 +67,7 @@ impl Worker {
         self.folder().join(name)
     }
 
-    /// A path and its form for calls that want a C string.
+    /// A path, also in the form for calls that need a C string.
     fn raw_path(&mut self) -> CString {
         CString::new(self.path().as_os_str().as_bytes()).unwrap_or_default()
     }
@@ -219,7 +219,7 @@ impl Worker {
         }
     }
 
-    /// A file that is made without a name and gets one later, or never.
+    /// A file that is created without a name and gets one later, or never.
     fn unnamed(&mut self) -> io::Result<()> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         let folder = self.folder();

@@ -1,4 +1,4 @@
-//! Work for a file system that is the same at each run.
+//! Work for a file system that is the same in each run.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ pub(crate) fn now(seconds: i64) -> Timestamp {
     Timestamp { seconds: 1_700_000_000 + seconds, nanoseconds: 0 }
 }
 
-/// Directories and other files of a tree, each with the directory and name that leads to it.
+/// Directories and other files of a tree, each with the directory and name that lead to it.
 pub(crate) type Named = (Inode, Vec<u8>, Inode);
 
 pub(crate) fn tree(fs: &dyn FileSystem) -> (Vec<Inode>, Vec<Named>) {
@@ -32,11 +32,11 @@ pub(crate) fn tree(fs: &dyn FileSystem) -> (Vec<Inode>, Vec<Named>) {
     (directories, files)
 }
 
-/// Random work; ends early when the power goes.
+/// Random work; ends early if power fails.
 pub(crate) fn churn(fs: &mut dyn FileSystemMut, seed: u64, operations: u64) -> Result<(), FsError> {
     let mut numbers = SplitMix64::new(seed);
     for step in 0..operations {
-        // What cannot be done is not: no room, a directory below itself, ...
+        // Impossible operations are skipped: no room, a directory below itself, ...
         if let Err(error @ (FsError::Medium(_) | FsError::ReadOnly | FsError::Damaged { .. })) =
             operation(fs, &mut numbers, step)
         {
@@ -101,7 +101,7 @@ pub(crate) fn operation(
                 0 => XattrChange::Remove,
                 _ => XattrChange::Set(&value),
             };
-            // Linux shows these of files and directories only.
+            // Linux shows these for files and directories only.
             if matches!(fs.attributes(inode)?.kind, FileKind::Regular | FileKind::Directory) {
                 fs.set_xattr(inode, &name, change, time)?;
             }

@@ -3,12 +3,12 @@
 use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
 use flysch_mtd::FlashImage;
 
-/// A flash whose power goes at one operation, which is half done then.
+/// A flash whose power fails in one operation, which is then half done.
 pub(crate) struct Cutting<'f> {
     pub(crate) flash: &'f mut FlashImage<Vec<u8>>,
-    /// Operations that are left.
+    /// Number of operations left.
     pub(crate) left: u64,
-    /// Bytes that are programmed as one: of a longer operation the first half of these is done.
+    /// Number of bytes programmed as one: of a longer operation the first half of these is done.
     pub(crate) unit: usize,
 }
 

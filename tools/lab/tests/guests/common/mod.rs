@@ -26,7 +26,8 @@ pub(crate) const LOAD_UBIFS: &str = r#"
     }
 "#;
 
-/// Shell functions of the guest: a flash image to the chip and back, the checks of UBIFS.
+/// Shell functions of the guest: transferring a flash image to the chip and back, the checks of
+/// UBIFS.
 pub(crate) const FUNCTIONS: &str = r#"
     guest=/share/flysch-lab-guest
     load() {
@@ -88,7 +89,7 @@ pub(crate) const KEYS: &str = r#"
 /// The key of authenticated file systems in the guest, and the keys of [`KEYS`].
 pub(crate) const AUTH_KEY: &str = "any bytes make a key";
 
-/// What opens what the guest signed and encrypted.
+/// The keys for what the guest signed and encrypted.
 pub(crate) fn keys() -> flysch_ubifs::Keys {
     let master: Vec<u8> = (1..=64).collect();
     flysch_ubifs::Keys {
@@ -99,7 +100,7 @@ pub(crate) fn keys() -> flysch_ubifs::Keys {
     }
 }
 
-/// The lab, or the reason it is not there; with `CI=true` that is a failure.
+/// The lab, or `None` after printing the reason; with `CI=true` that is a failure.
 pub(crate) fn lab() -> Option<Lab> {
     match Lab::open() {
         Ok(lab) => Some(lab),
@@ -111,7 +112,7 @@ pub(crate) fn lab() -> Option<Lab> {
     }
 }
 
-/// The labs with each kernel, or with the one that `FLYSCH_LAB_KERNEL` names (`release`,
+/// The labs with each kernel, or with the one named by `FLYSCH_LAB_KERNEL` (`release`,
 /// `backports`), as [`lab`]; none, or all.
 pub(crate) fn labs() -> Vec<Lab> {
     let wanted = std::env::var("FLYSCH_LAB_KERNEL").ok();
@@ -128,7 +129,7 @@ pub(crate) fn labs() -> Vec<Lab> {
     })
 }
 
-/// Runs a script that knows [`FUNCTIONS`] and has the guest's helper; what it wrote.
+/// Runs a script that can use [`FUNCTIONS`] and the guest's helper; returns its output.
 pub(crate) fn run(lab: &Lab, script: &str, share: &Path) -> String {
     put_helper(share);
     run_for(lab, &format!("{LOAD_UBIFS}{FUNCTIONS}\n{script}"), share, Duration::from_secs(500))
@@ -139,7 +140,7 @@ pub(crate) fn put_helper(share: &Path) {
     put(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), share, "flysch-lab-guest");
 }
 
-/// Runs a script, which ends with success in that time; what it wrote.
+/// Runs a script, which must succeed within that time; returns its output.
 pub(crate) fn run_for(lab: &Lab, script: &str, share: &Path, timeout: Duration) -> String {
     let started = Instant::now();
     // nandsim and mtdram keep their cells in memory.
@@ -153,7 +154,7 @@ pub(crate) fn run_for(lab: &Lab, script: &str, share: &Path, timeout: Duration) 
     done.output
 }
 
-/// From now on the guest has UBI with fastmap, kept from the first attach on.
+/// Gives the guest UBI with fastmap, which is kept from the first attach on.
 pub(crate) fn put_fastmap(lab: &Lab, share: &Path) {
     let folder = lab.fastmap_modules().unwrap_or_else(|error| panic!("{error}"));
     for name in ["ubi.ko", "ubifs.ko"] {
@@ -161,7 +162,7 @@ pub(crate) fn put_fastmap(lab: &Lab, share: &Path) {
     }
 }
 
-/// From now on the guest has UBIFS with authentication.
+/// Gives the guest UBIFS with authentication.
 pub(crate) fn put_signed(lab: &Lab, share: &Path) {
     let folder = lab.signed_modules().unwrap_or_else(|error| panic!("{error}"));
     for name in ["ubifs.ko", "trust.ko"] {
@@ -169,7 +170,8 @@ pub(crate) fn put_signed(lab: &Lab, share: &Path) {
     }
 }
 
-/// Copies a program into the share. Without what only a debugger reads the guest loads it faster.
+/// Copies a program into the share, without debugging information, so that the guest loads it
+/// faster.
 pub(crate) fn put(program: &Path, share: &Path, name: &str) {
     let to = share.join(name);
     fs::copy(program, &to).unwrap();
@@ -181,8 +183,8 @@ pub(crate) fn put_command(share: &Path) {
     put(&command(), share, "flysch");
 }
 
-/// A program of this machine with the libraries that it names, for the guest, which finds them in
-/// `/share/lib`: its path, if there is such a program.
+/// Copies a program of this machine and its libraries for the guest, which finds them in
+/// `/share/lib`: returns its path, if there is such a program.
 pub(crate) fn put_program(name: &str, share: &Path) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&paths).chain(["/sbin".into(), "/usr/sbin".into()]);
@@ -217,7 +219,7 @@ pub(crate) fn call(program: &Path, words: &str, folder: &Path) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Builds something of the workspace and gives the path of the program.
+/// Builds something of the workspace and returns the path of the program.
 pub(crate) fn build(arguments: &[&str], name: &str) -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(arguments)
@@ -252,7 +254,7 @@ pub(crate) fn difference(ours: &Manifest, linux: &Manifest) -> String {
     text
 }
 
-/// Lines of the kernel's log that complain about flash or its content. It is not an error if a
+/// Lines of the kernel's log that complain about flash or its contents. It is not an error if a
 /// JFFS2 block in use has no room left for a summary.
 pub(crate) fn complaints(log: &str) -> Vec<&str> {
     const BAD: [&str; 7] = [

@@ -1,6 +1,6 @@
-//! What disks of a guest do in a second whose server is a program: ours by ublk and by NBD, QEMU's
-//! by NBD, and the kernel's own with the same below them. Not a test: it is run by name, and prints
-//! a table.
+//! Requests per second on disks of a guest that are served by a program: ours by ublk and by NBD,
+//! QEMU's by NBD, and the kernel's own with the same below them. Not a test: it is run by name, and
+//! prints a table.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::run;
 use crate::common::{labs, put_command, put_program};
 
-/// Rounds, unless `FLYSCH_ROUNDS` says how many.
+/// Number of rounds, unless `FLYSCH_ROUNDS` sets it.
 const ROUNDS: usize = 3;
-/// What serves a disk, and how it is told.
+/// The servers of a disk, and their descriptions.
 const SERVERS: [(&str, &str); 4] = [
     ("kernel", "the kernel's own"),
     ("ublk", "ours, ublk"),
@@ -20,7 +20,7 @@ const SERVERS: [(&str, &str); 4] = [
     ("qemu", "qemu-nbd"),
 ];
 
-/// Requests per second of each round, from the fewest.
+/// Requests per second in each round, in ascending order.
 fn rates(folder: &Path, name: &str, rounds: usize) -> Vec<f64> {
     let rate = |round| {
         let path = folder.join(format!("{name}-{round}.json"));

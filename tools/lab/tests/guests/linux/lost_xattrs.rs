@@ -1,9 +1,9 @@
-//! Extended attributes that Linux loses, and Flysch does not.
+//! Extended attributes that Linux loses and Flysch does not.
 //!
-//! Garbage collection copies an attribute's node under a version that is one higher. If power is
-//! cut in the middle of the copy, Linux still takes the highest version, finds it damaged, and the
-//! attribute is gone; Flysch shows the older copy, which is as good as ever (docs/jffs2.md). What
-//! is allowed to differ is found here from the bytes of the flash alone.
+//! Garbage collection copies an attribute's node with a version number one higher. If power is cut
+//! in the middle of the copy, Linux still takes the highest version, finds it damaged, and the
+//! attribute is gone; Flysch shows the older copy, which is still intact (docs/jffs2.md). Which
+//! differences are allowed is determined here from the bytes of the flash alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +11,20 @@ use flysch_api::flash::Flash;
 use flysch_lab::manifest::Manifest;
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, Xattr, Xref};
 
-/// Attributes whose newest copy is damaged and that have an older, good one: inode and full name.
+/// Attributes whose newest copy is damaged and that have an older, intact one: inode and full name.
 pub(crate) type Lost = BTreeSet<(u32, String)>;
 
 /// Finds them on a little-endian JFFS2.
 pub(crate) fn find<F: Flash>(flash: &F) -> Lost {
     let order = ByteOrder::Little;
     let geometry = flash.geometry();
-    // Of each number the versions, and the name if that copy is good.
+    // For each number the versions, and the name if that copy is intact.
     let mut copies: BTreeMap<u32, BTreeMap<u32, Option<String>>> = BTreeMap::new();
     let mut users: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut block = vec![];
     for number in 0..geometry.blocks() {
         block.resize(geometry.block_len(number) as usize, 0);
-        // What cannot be corrected is given all the same.
+        // Uncorrectable data is returned all the same.
         let _read = flash.read(geometry.block_start(number), &mut block);
         let mut at = 0;
         while at + Header::LEN <= block.len() {
@@ -66,7 +66,7 @@ pub(crate) fn find<F: Flash>(flash: &F) -> Lost {
     lost
 }
 
-/// `found` without what of `lost` Linux does not show.
+/// `found` without those of `lost` that Linux does not show.
 pub(crate) fn without(found: &Manifest, expected: &Manifest, lost: &Lost) -> Manifest {
     let strip = |path: &String, line: &String| {
         let linux = expected.get(path).map_or("", String::as_str);

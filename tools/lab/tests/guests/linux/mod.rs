@@ -1,4 +1,4 @@
-//! Cases that ran in the guest, judged: what Linux shows of an image against what Flysch shows.
+//! Judging cases that ran in the guest: what Linux shows of an image against what Flysch shows.
 
 mod lost_xattrs;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use flysch_image::{Contents, Image, Options, Volume};
 use flysch_lab::manifest::{self, Detail, Manifest};
 
-/// Differences of one image that are printed.
+/// Maximum number of differences printed per image.
 const SHOWN: usize = 8;
 
 /// What was compared.
@@ -34,10 +34,10 @@ pub(crate) enum Kernel {
     Fastmap,
 }
 
-/// Runs `script`, which knows the functions of guest.sh, and returns the folder of its images.
+/// Runs `script`, which can use the functions of guest.sh, and returns the folder of its images.
 ///
 /// With `FLYSCH_LAB_KEEP=DIR` they are kept in a folder there, and the next run judges them again
-/// without a guest. `None`: there is no lab here.
+/// without a guest. `None` if there is no lab here.
 pub(crate) fn run(name: &str, kernel: Kernel, script: &str) -> Option<Share> {
     let kept = std::env::var_os("FLYSCH_LAB_KEEP").map(|folder| Path::new(&folder).join(name));
     let share = match &kept {
@@ -65,14 +65,14 @@ pub(crate) fn run(name: &str, kernel: Kernel, script: &str) -> Option<Share> {
 /// A folder of images.
 #[derive(Debug)]
 pub(crate) enum Share {
-    /// Goes with the test.
+    /// Removed with the test.
     Scratch(tempfile::TempDir),
-    /// Stays.
+    /// Kept.
     Kept(PathBuf),
 }
 
 impl Share {
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Scratch(folder) => folder.path(),
@@ -91,7 +91,7 @@ impl Share {
     }
 }
 
-/// Compares all images; prints counts, and panics over what differs.
+/// Compares all images; prints counts, and panics if there are differences.
 pub(crate) fn judge(share: &Share) {
     let mut tally = Tally::default();
     for path in share.images() {
@@ -109,12 +109,12 @@ pub(crate) fn judge(share: &Share) {
     assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
 }
 
-/// What Linux showed of the image at `path`; `None` where it refused.
+/// What Linux showed of the image at `path`; `None` if it refused.
 pub(crate) fn expected(path: &Path) -> Option<Manifest> {
     fs::read_to_string(path.with_extension("txt")).ok().map(|text| manifest::from_text(&text))
 }
 
-/// The one volume of an image.
+/// The only volume of an image.
 pub(crate) fn volume(image: &Image) -> Result<&Volume, String> {
     let mut volumes = image.volumes();
     match (volumes.next(), volumes.next()) {
@@ -181,7 +181,7 @@ fn compare(path: &Path, expected: &Manifest, is_made: bool, problems: &mut Vec<S
     };
     let found = manifest::of_file_system(&*fs, Detail::Whole);
     let found = if is_made { without_directory_times(&found) } else { found };
-    // Linux loses attributes that it was copying when the power went.
+    // Linux loses attributes that it was copying when power failed.
     let found = match (&image.parts[..], volume(&image).map(|volume| &volume.contents)) {
         ([part], Ok(Contents::Jffs2(_))) => {
             lost_xattrs::without(&found, expected, &lost_xattrs::find(&part.flash))
@@ -207,7 +207,7 @@ fn compare(path: &Path, expected: &Manifest, is_made: bool, problems: &mut Vec<S
     }
 }
 
-/// What cannot be read is the same, whatever each says of the reason.
+/// Unreadable content counts as equal, whatever reason each gives.
 fn alike(manifest: &Manifest) -> Manifest {
     let cut = |line: &str| match line.split_once("unreadable (") {
         Some((before, _)) => format!("{before}unreadable"),
@@ -228,8 +228,8 @@ fn without_directory_times(manifest: &Manifest) -> Manifest {
     manifest.iter().map(|(path, line)| (path.clone(), strip(line))).collect()
 }
 
-/// Extracts the image and holds what came out against what the file system shows; extended
-/// attributes are left aside, for they depend on where it is extracted to. Returns the files.
+/// Extracts the image and compares the result with what the file system shows; extended attributes
+/// are ignored, since they depend on the place of extraction. Returns the number of files.
 fn extract(path: &Path, problems: &mut Vec<String>) -> u64 {
     let image = Image::open(path, &Options::default()).unwrap();
     let fs = volume(&image).unwrap().file_system().unwrap();
@@ -251,14 +251,14 @@ fn extract(path: &Path, problems: &mut Vec<String>) -> u64 {
     done.files
 }
 
-/// The paths of the images of `share` with that file name.
+/// The paths of the images in `share` with that file name.
 pub(crate) fn named(share: &Share, name: &str) -> Vec<PathBuf> {
     let images = share.images().into_iter();
     images.filter(|path| path.file_name().is_some_and(|file| file == name)).collect()
 }
 
-/// The comparison can fail: an image against the manifest of another, and against its own with one
-/// byte of one line changed.
+/// Proves that the comparison can fail: an image against the manifest of another, and against its
+/// own with one byte of one line changed.
 pub(crate) fn planted_differences_are_found(share: &Share) {
     for path in named(share, "cut1.img") {
         let image = Image::open(&path, &Options::default()).unwrap();

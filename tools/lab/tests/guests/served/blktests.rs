@@ -6,15 +6,15 @@ use std::process::Command;
 use super::{AHCI, Device, EMMC, NVME, SD, UFS, on_each_with};
 use crate::common::put_program;
 
-/// What the tests run that the guest lacks.
+/// Programs that the tests run and the guest lacks.
 const PROGRAMS: [&str; 6] = ["gawk", "column", "hexdump", "setpci", "xfs_io", "nvme"];
 
 /// Discards, flushes, schedulers and processors that change under I/O, a function disabled in the
-/// middle of it, a disk that is read only; for NVMe also polling, reset, rescan and removal, for
-/// disks of SCSI what its generic driver is asked.
+/// middle of it, a read-only disk; for NVMe also polling, reset, rescan and removal, for SCSI disks
+/// the requests of its generic driver.
 ///
-/// The tree of blktests, with its programs built, is the folder that `FLYSCH_BLKTESTS` names:
-/// Debian has no package of it.
+/// The tree of blktests, with its programs built, is the folder named by `FLYSCH_BLKTESTS`: Debian
+/// does not package it.
 #[test]
 fn blktests_pass_on_our_disks() {
     let Some(tree) = std::env::var_os("FLYSCH_BLKTESTS").map(PathBuf::from) else {
@@ -37,8 +37,8 @@ fn blktests_pass_on_our_disks() {
             "sdhci-pci" => &[],
             _ => &of_scsi,
         };
-        // While a function may not master the bus, libata gives its disk up after three tries to
-        // identify it, and Linux 7.3 loses a command of a UFS device with queues for ever.
+        // While a function may not master the bus, libata gives up its disk after three attempts to
+        // identify it, and Linux 7.3 loses a command of a UFS device with queues forever.
         let survives = device.driver != AHCI.driver && device.driver != UFS.driver;
         let unmastered = survives.then_some("block/011");
         let tests: Vec<_> = of_all.iter().chain(own).copied().chain(unmastered).collect();
@@ -55,7 +55,7 @@ fn blktests_pass_on_our_disks() {
                 let passes = told.ends_with("[passed]") || told.ends_with("[not run]");
                 assert!(passes, "{title}: {test}: {told}");
             }
-            // Not all of them may be left out.
+            // Not all of them may be skipped.
             assert!(output.matches("[passed]").count() >= 4, "{title}");
             assert!(output.contains("\ndisk works"), "{title}");
         });

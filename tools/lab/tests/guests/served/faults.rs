@@ -1,5 +1,5 @@
-//! Faults into a real kernel: what its error handlers make of them. After each the disk works, and
-//! what a flush covered is there.
+//! Faults in front of a real kernel: the reactions of its error handlers. After each fault the disk
+//! works, and what a flush covered is there.
 
 use flysch_models::faults::Kind as FaultKind;
 
@@ -7,8 +7,8 @@ use super::{AHCI, Device, EMMC, EMMC_PLAIN, MULTIPLIERS, NVME, SD, UFS, on_each}
 
 const FAULT: &str = include_str!("faults.sh");
 
-/// Faults into a real kernel: its error handler runs, the disk works afterwards, and what a flush
-/// covered is there. A controller that does not follow CC.EN any more is one Linux gives up.
+/// Faults in front of a real kernel: its error handler runs, the disk works afterwards, and what a
+/// flush covered is there. Linux gives up a controller that no longer follows CC.EN.
 #[test]
 fn linux_recovers_from_faults_of_our_controllers() {
     let beyond_help = [FaultKind::ReadyStuck, FaultKind::Unplugged];
@@ -33,13 +33,13 @@ fn linux_recovers_from_faults_of_our_controllers() {
     });
 }
 
-/// UFS by its single doorbell and by queues. A device whose power stays away is one Linux gives
-/// up; each other fault happens.
+/// UFS with its single doorbell and with queues. Linux gives up a device whose power stays away;
+/// every other fault happens.
 #[test]
 fn linux_recovers_from_faults_of_our_ufs() {
     let others = FaultKind::UFS.into_iter().filter(|&kind| kind != FaultKind::PowerGone);
     let line = |kind: FaultKind| match kind {
-        // A bring-up and a link that wakes are few; the first comes with what leads to one.
+        // Bring-ups and link wake-ups are rare; the first comes with a fault that leads to one.
         FaultKind::EnableGlitch => "fault hce-glitch:n1+fatal n20\n".into(),
         FaultKind::AutoHibern8 => "fault hibern8 n1\n".into(),
         kind => format!("fault {} n20\n", kind.name()),
@@ -67,15 +67,15 @@ fn linux_recovers_from_faults_of_our_ufs() {
     });
 }
 
-/// What `flysch serve-ctl` does to a device in use: its power goes and comes back, and what a flush
-/// covered is there; it is pulled out, and whoever reads it is told.
+/// What `flysch serve-ctl` does to a device in use: its power is lost and comes back, and what a
+/// flush covered is there; it is unplugged, and its readers get an error.
 #[test]
 fn linux_outlives_power_cuts_and_removal() {
     let devices =
         [NVME, UFS, Device { target: "ufs,size=256M,mcq=3", ..UFS }, EMMC, EMMC_PLAIN, SD, AHCI];
     let script = format!("{FAULT}\n{}", include_str!("cuts.sh"));
     on_each(&devices, &script, |title, output| {
-        // Linux 6.12 oopses in ufshcd_mcq_abort (docs/doors.md): the read has no end.
+        // Linux 6.12 oopses in ufshcd_mcq_abort (docs/doors.md): the read never ends.
         let removed = if title.contains("mcq=") { "== remove: " } else { "== remove: an error" };
         for wanted in ["== power-cycle: kept", "\nworks\n", removed] {
             assert!(output.contains(wanted), "{title}: {wanted}");
@@ -83,8 +83,8 @@ fn linux_outlives_power_cuts_and_removal() {
     });
 }
 
-/// The same of eMMC with a queue and without. A card that is gone is not among the faults; without
-/// a queue `stuck`, `late` and `task` never come.
+/// The same for eMMC with a queue and without. Removal of the card is not among the faults; without
+/// a queue `stuck`, `late` and `task` never happen.
 #[test]
 fn linux_recovers_from_faults_of_our_card() {
     recovers_from_faults_of_a_card(&[EMMC, EMMC_PLAIN], &FaultKind::EMMC);
@@ -99,7 +99,7 @@ fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
     let beyond_help = [FaultKind::PowerGone, FaultKind::Unplugged];
     let others = kinds.iter().copied().filter(|kind| !beyond_help.contains(kind));
     let line = |kind: FaultKind| match kind {
-        // Commands that flush are few.
+        // Commands that flush are rare.
         FaultKind::SwitchError | FaultKind::BusyStuck => format!("fault {} n1\n", kind.name()),
         kind => format!("fault {} n20\n", kind.name()),
     };
@@ -112,8 +112,9 @@ fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
     });
 }
 
-/// As above; faults that come in the middle of recovery come with one that takes it. An HBA whose
-/// list does not stop is reset by nobody: Linux goes on with the link. The same behind multipliers.
+/// As above; faults that occur in the middle of recovery come with one that triggers it. Nobody
+/// resets an HBA whose list does not stop: Linux continues with the link. The same behind
+/// multipliers.
 #[test]
 fn linux_recovers_from_faults_of_our_sata_controller() {
     recovers_from_faults_of_sata(&[AHCI]);

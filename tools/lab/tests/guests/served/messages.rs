@@ -1,14 +1,15 @@
-//! How many messages a read of Linux's takes over vfio-user: where a served device's time goes.
+//! The number of messages that a read by Linux takes over vfio-user: where a served device's time
+//! goes.
 
 use super::{AHCI, Device, EMMC, EMMC_PLAIN, NVME, SD, UFS, on_each};
 
-/// For depths 1 and 32 the most reads of registers, which the guest waits for, and the most writes
-/// for each request. At depth 32 one interrupt serves as many requests as the load of the machine
-/// makes it.
+/// For depths 1 and 32 the maximum number of register reads, which the guest waits for, and of
+/// writes per request. At depth 32 the number of requests served by one interrupt depends on the
+/// load of the machine.
 type Bounds = [(f64, f64); 2];
 
-/// Messages for each read: reads of registers, which QEMU and with it the guest wait for, writes,
-/// which they do not, and unmasked interrupts.
+/// Messages per read: register reads, which QEMU and with it the guest wait for, writes, which they
+/// do not, and unmasked interrupts.
 #[test]
 fn linux_takes_this_many_messages_for_a_read() {
     let devices: [(Device, Bounds); 8] = [

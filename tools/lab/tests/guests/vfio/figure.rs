@@ -1,5 +1,5 @@
-//! The figure the project is for: Linux's UFS, Linux's NVMe and ours, in one guest, on controllers
-//! of QEMU with nothing behind them. Not a test: it is run by name, and prints a table.
+//! The figure that is the goal of the project: Linux's UFS, Linux's NVMe and ours, in one guest, on
+//! QEMU controllers with nothing behind them. Not a test: it is run by name, and prints a table.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{IOMMU, words};
 use crate::common::{lab, put_command};
 
-/// Rounds, unless `FLYSCH_ROUNDS` says how many.
+/// Number of rounds, unless `FLYSCH_ROUNDS` sets it.
 const ROUNDS: usize = 3;
 
-/// Names of the stacks, and what they are.
+/// Names of the stacks, and descriptions.
 const STACKS: [(&str, &str); 12] = [
     ("linux-nvme", "Linux NVMe, io_uring"),
     ("linux-nvme-poll", "Linux NVMe, io_uring, polled"),
@@ -33,11 +33,11 @@ const STACKS: [(&str, &str); 12] = [
 #[derive(Clone, Copy, Debug)]
 struct Run {
     per_second: f64,
-    /// Half of the requests took no longer, from being made to being seen done, microseconds.
+    /// Median time from making a request until its completion is seen, microseconds.
     half: f64,
-    /// Processor time of the process for each request, microseconds.
+    /// Processor time of the process per request, microseconds.
     process: f64,
-    /// The same of everything that ran meanwhile: interrupts, kernel threads.
+    /// The same for everything that ran meanwhile: interrupts, kernel threads.
     processor: f64,
 }
 
@@ -60,7 +60,7 @@ impl Run {
         // USER_HZ is 100.
         let busy = 1.0 - (idle_then - idle) * 1e4 / (end - start);
         let half = |part: &str| number(&job[direction][part]["percentile"]["50.000000"]) / 1e3;
-        // Ours tells submission and what follows apart.
+        // Ours separates submission from what follows.
         let submission = &job["flysch"]["areas"][direction]["submission_ns"]["percentile"];
         let half = match submission["50.000000"].as_f64() {
             Some(submission) => submission / 1e3 + half("clat_ns"),
@@ -71,7 +71,7 @@ impl Run {
     }
 }
 
-/// The middle one.
+/// The median.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     let middle = all.len() / 2;

@@ -5,8 +5,13 @@
 cp /share/flysch /tmp/flysch && f=/tmp/flysch
 rounds=$(cat rounds)
 modprobe vfio-pci && modprobe sd_mod && $f pci bind 00:11.0 00:15.0 || exit 3
-modprobe nvme poll_queues=1 && modprobe ufshcd-pci || exit 4
-for _ in $(seq 100); do [ -b /dev/sda ] && [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
+# QEMU says that its controller may share its namespaces: without this Linux puts a second disk, of
+# paths, above the one measured.
+modprobe nvme_core multipath=N && modprobe nvme poll_queues=1 && modprobe ufshcd-pci || exit 4
+# A disk has its node before it has its queue's files.
+for disk in sda nvme0n1; do
+    for _ in $(seq 100); do [ -f /sys/block/$disk/queue/scheduler ] && break; sleep 0.1; done
+done
 for disk in sda nvme0n1; do echo none >/sys/block/$disk/queue/scheduler || exit 5; done
 mkdir -p out && cd out || exit 6
 stamp() {

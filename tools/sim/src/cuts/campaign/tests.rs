@@ -10,7 +10,7 @@ fn every_world_has_one_number() {
     names.sort();
     names.dedup();
     assert_eq!(names.len() as u64, space.len());
-    // Any stretch of the list is a sample of all: each has about its share of it.
+    // Any section of the list is a sample of the whole: each prefix has about its share of it.
     let of = |prefix: &str, worlds: &[String]| {
         worlds.iter().filter(|world| world.starts_with(prefix)).count()
     };

@@ -1,4 +1,4 @@
-//! FreeBSD's own cases (`tests/sys/geom/class/multipath`), and those of labels.
+//! FreeBSD's own test cases (`tests/sys/geom/class/multipath`), and cases for labels.
 
 mod seeds;
 
@@ -19,11 +19,11 @@ use crate::io::Medium;
 const SIZE: usize = 256 << 10;
 const BAD: IoError = IoError::Medium(Cause::None);
 
-/// What is seen over every path to a disk.
+/// The disk that is seen over every path.
 #[derive(Debug, Default)]
 struct Shared {
     bytes: Vec<u8>,
-    /// Sectors that may still be written before the power goes.
+    /// Sectors that may still be written before power fails.
     left: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ struct Shared {
 struct Over {
     disk: Rc<RefCell<Shared>>,
     serial: &'static str,
-    /// What every request over it ends with.
+    /// The error of every request over it.
     broken: Rc<RefCell<Option<IoError>>>,
     read_only: bool,
 }
@@ -100,7 +100,7 @@ fn paths(disk: &Rc<RefCell<Shared>>, count: usize) -> (Graph, Vec<ProviderId>) {
     (graph, providers)
 }
 
-/// As FreeBSD's cases: disks of which nobody knows that they are one, under NOPs.
+/// As in FreeBSD's cases: disks that are not known to be one, under NOPs.
 fn created(count: usize, mode: Mode) -> (Graph, GeomId) {
     let mut graph = Graph::new(&all(), 5);
     let mut under = Vec::new();
@@ -120,8 +120,8 @@ fn told(graph: &Graph, object: Object, name: &str) -> String {
     config.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
 }
 
-/// What FreeBSD's `check_multipath_state` checks: the active paths, the state of the whole, and
-/// those of the paths in their order.
+/// What FreeBSD's `check_multipath_state` checks: the active paths, the overall state, and the
+/// states of the paths in order.
 fn check_state(graph: &Graph, geom: GeomId, wanted: (&str, &str, &[&str])) {
     assert_eq!(active(graph, geom).unwrap(), wanted.0);
     assert_eq!(told(graph, Object::Geom(geom), "State"), wanted.1);
@@ -221,7 +221,7 @@ fn a_persistent_failure_ends_and_restores_few() {
     let restored = graph.messages().filter(|line| line.contains("restore")).count();
     assert!((1..=2).contains(&restored), "{restored}");
     graph.shut(open);
-    // Each path was tried once, and one of them works again when it is asked next.
+    // Each path was tried once, and one of them works again when it is tried next.
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
     (0..2).for_each(|number| broken(&mut graph, number, 0));
     write(&mut graph, "multipath/test", 2).unwrap();
@@ -265,7 +265,7 @@ fn the_physical_path_shows_through() {
     assert_eq!(path.text().unwrap(), "some/physical/path");
 }
 
-/// A disk of the size of the document, of which only the end is kept.
+/// A disk of the size in the document, of which only the end is stored.
 #[derive(Clone, Debug)]
 struct Large(Rc<RefCell<Vec<u8>>>);
 
@@ -319,7 +319,7 @@ fn who_is_no_path_is_not_taken_for_one_and_nothing_is_written() {
     assert_eq!(disk.borrow().bytes, vec![0; SIZE], "as it was");
     assert!(graph.geom("MULTIPATH", "test").is_err());
 
-    // A copy of the disk shows the same label; its serial number tells that it is none.
+    // A copy of the disk shows the same label; its serial number shows that it is not a path.
     label(&mut graph, "test", &both[..1], (Mode::ActivePassive, false)).unwrap();
     let copy = disk_of(disk.borrow().bytes.clone());
     let over = Over { serial: "S2", ..Over::new(&copy) };
@@ -329,11 +329,11 @@ fn who_is_no_path_is_not_taken_for_one_and_nothing_is_written() {
     check_state(&graph, geom, ("da0", "DEGRADED", &["ACTIVE"]));
     let verdict = graph.verdicts().find(|v| v.class == "MULTIPATH" && v.provider == "copy");
     assert!(verdict.unwrap().taste.reason().text.contains("serial number S2"), "{verdict:?}");
-    // So does one with another mode: it was labelled anew elsewhere.
+    // So does a disk with another mode: it was relabelled elsewhere.
     let elsewhere = disk_of(disk.borrow().bytes.clone());
     elsewhere.borrow_mut().bytes[SIZE - 512 + 88] = 1;
     MD.insert(&mut graph, "old", Box::new(Over::new(&elsewhere))).unwrap();
-    // And one without: it is added on request only.
+    // And one without a label: it is added on request only.
     graph.settle();
     check_state(&graph, geom, ("da0", "DEGRADED", &["ACTIVE"]));
     let error = add(&mut graph, geom, both[1], false).unwrap_err();
@@ -364,7 +364,7 @@ fn metadata_that_does_not_fit_is_refused_by_name() {
         assert!(verdict.taste.reason().text.contains(why), "{verdict:?}");
         assert!(graph.geoms_of("MULTIPATH").next().is_none());
     }
-    // The image was cut off: its last sector is another one.
+    // The image was truncated: its last sector is another one.
     let (graph, _) = paths(&disk_of(good[..SIZE - 512].to_vec()), 1);
     assert!(graph.geoms_of("MULTIPATH").next().is_none());
 }
@@ -384,7 +384,7 @@ fn changes_go_over_paths_that_can_be_written() {
     let geom = graph.geom("MULTIPATH", "test").unwrap();
     check_state(&graph, geom, ("da0", "OPTIMAL", &["ACTIVE", "PASSIVE"]));
     write(&mut graph, "multipath/test", 1).unwrap();
-    // Also over one that failed once, if no other can.
+    // Even over a path that has failed before, if no other can.
     fail(&mut graph, geom, "da1").unwrap();
     write(&mut graph, "multipath/test", 2).unwrap();
     assert_eq!(disk.borrow().bytes[..4096], [2; 4096]);
@@ -448,7 +448,7 @@ fn remove_stop_destroy_and_clear() {
     assert_eq!(disk.borrow().bytes[SIZE - 512..], [0; 512]);
 }
 
-/// A verb, and its name.
+/// A verb and its name.
 type Verb = (&'static str, fn(&mut Graph) -> Result<(), Error>);
 
 #[test]

@@ -1,5 +1,5 @@
-//! A disk of several paths that break, come back, vanish and are told about: no request fails while
-//! a path lives, every one ends once, and the disk holds what was written.
+//! A disk whose paths break, recover, vanish and are operated on: no request fails while a path
+//! lives, every request ends exactly once, and the disk holds what was written.
 
 use flysch_random::SplitMix64;
 
@@ -9,7 +9,7 @@ const SECTORS: u64 = 64;
 const SIZE: usize = (SECTORS as usize + 1) * 512;
 const PATHS: usize = 4;
 
-/// What became of one seed.
+/// The result of one seed.
 #[derive(Default)]
 struct Counts {
     requests: u64,
@@ -76,7 +76,7 @@ impl Trial {
             0..3 => *over.broken.borrow_mut() = Some(error),
             3..5 => *over.broken.borrow_mut() = None,
             5 => {
-                // The last path takes the geom along: that is another test's.
+                // The last path takes the geom along, which is covered by another test.
                 if self.over.iter().flatten().count() > 1 {
                     self.over[number] = None;
                     let provider = self.graph.provider(&name).unwrap();
@@ -85,7 +85,7 @@ impl Trial {
             }
             verb => {
                 let Some(geom) = self.geom() else { return };
-                // A path that came back broken was not tasted: it is none yet.
+                // A path that returned broken was not tasted: it is not a path yet.
                 let _ = match verb {
                     6 if self.random.modulo(2) == 0 => rotate(&mut self.graph, geom),
                     6 => prefer(&mut self.graph, geom, &name),
@@ -151,7 +151,7 @@ impl Trial {
     }
 }
 
-/// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
+/// `FLYSCH_GEOM_SEEDS` sets the number of seeds instead of 100.
 #[test]
 fn no_request_fails_while_a_path_lives() {
     let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());

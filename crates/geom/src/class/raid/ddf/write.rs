@@ -1,5 +1,5 @@
-//! DDF, written. What a disk has is there twice, behind each of its two headers: while one is
-//! written it says so, and the other one is believed, here and by mdadm.
+//! Writing DDF. A disk holds everything twice, after each of its two headers: while one copy is
+//! written it is marked as such, and the other one is trusted, here and by mdadm.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -23,7 +23,7 @@ use crate::object::ProviderId;
 const RESERVED: u64 = 32 << 20;
 /// Bytes from the primary header to the end of the disk.
 const PRIMARY: u64 = 16 << 20;
-/// Members are whole MiB.
+/// Members are multiples of 1 MiB, in sectors.
 const GRAIN: u64 = 2048;
 
 fn conf(array: &Array) -> &Conf {
@@ -40,7 +40,7 @@ fn conf_mut(array: &mut Array) -> &mut Conf {
     }
 }
 
-/// An identifier, made up of a random number.
+/// An identifier made from a random number.
 fn guid(random: u64) -> Guid {
     let mut guid = *b"FLYSCH  0000000000000000";
     guid[8..].copy_from_slice(format!("{random:016X}").as_bytes());
@@ -52,24 +52,24 @@ fn seal(record: &mut [u8], sum: Sum) {
     record[CRC_AT..CRC_AT + 4].copy_from_slice(&sum);
 }
 
-/// The number that the bytes of an identity are.
+/// The reference number computed from an identity.
 fn reference(id: &[u8]) -> u32 {
     id.first_chunk().map_or(NO_DISK, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Where a new disk has its headers and its workspace, and sectors in front of them.
+/// Where a new disk has its headers and its workspace, and the number of sectors before them.
 fn home(id: &[u8], size: u64) -> (Home, u64) {
     let sectors = size / SECTOR;
     let front = sectors - RESERVED / SECTOR;
     let reference = reference(id);
-    // The same disk has always the same one.
+    // The same disk always has the same one.
     let known_by = u64::from(crc32fast::hash(&size.to_le_bytes())) << 32 | u64::from(reference);
     let data = ddf::disk_data(guid(known_by), reference).to_vec();
     let places = [sectors - PRIMARY / SECTOR, front, front];
     (Home { data, others: Vec::new(), places, anchor: sectors - 1 }, front)
 }
 
-/// The identifier in the data of a disk.
+/// The identifier in a disk's own data.
 fn guid_of(home: &Home) -> Guid {
     *home.data[8..].first_chunk().expect("it is a sector")
 }
@@ -87,11 +87,11 @@ impl Conf {
         self.physicals().find(|(other, _)| *other == number).map(|(_, entry)| entry)
     }
 
-    /// Whether both copies of what a disk has lie behind its data and in front of its anchor, one
-    /// behind the other.
+    /// Whether both copies of a disk's metadata are between its data and its anchor without
+    /// overlapping.
     fn is_apart(&self, reference: u32, home: &Home) -> bool {
         let Some((_, disk)) = self.physicals().find(|(_, disk)| disk.reference == reference) else {
-            // It is none any more, and nothing is written to it.
+            // It is no longer a member, and nothing is written to it.
             return true;
         };
         let Header { controller, physical, virtuals, configurations, data, .. } = self.header;
@@ -107,7 +107,7 @@ impl Conf {
             && sections.iter().all(|(first, _)| *first > 0)
     }
 
-    /// The lowest entry of the table of disks that nobody has.
+    /// The lowest unused entry in the table of disks.
     fn free_entry(&self) -> Option<usize> {
         let count = self.disks.len() / Physical::LEN - 1;
         (0..count).find(|number| self.physicals().all(|(other, _)| other != *number))
@@ -144,7 +144,7 @@ impl Conf {
         found
     }
 
-    /// The members of a volume are these, with the first sectors of their parts.
+    /// Sets the members of a volume, with the first sectors of their parts.
     fn set_members(&mut self, guid: Guid, members: &[(u32, u64)]) {
         let most = self.header.members_max;
         let mut members = members.iter();
@@ -164,7 +164,7 @@ impl Conf {
         }
     }
 
-    /// All sections of a disk, from behind its header to its data.
+    /// All sections of a disk, from the one after its header to its own data.
     fn sections(&self, reference: u32) -> Vec<(u32, Vec<u8>)> {
         let len = usize::from(self.header.configuration_len.max(1)) * ddf::SECTOR;
         let mut configurations =
@@ -200,7 +200,7 @@ impl Conf {
     }
 }
 
-/// The parts of a level and the members of each, if that many disks can be.
+/// The parts of a level and the members of each, if that many disks are possible.
 fn shape(level: Level, count: usize) -> Option<(u8, u8, usize)> {
     match (level, count) {
         (Level::Raid0, 2..=16) => Some((0, 0, 1)),
@@ -211,7 +211,7 @@ fn shape(level: Level, count: usize) -> Option<(u8, u8, usize)> {
     }
 }
 
-/// The members that volumes lie on, or could lie on if there are none yet.
+/// The members that hold volumes, or that could if there are none yet.
 fn bearers(array: &Array) -> Vec<usize> {
     let parts = || array.volumes.iter().flat_map(|volume| &volume.parts);
     let is_one =
@@ -219,7 +219,7 @@ fn bearers(array: &Array) -> Vec<usize> {
     (0..array.members.len()).filter(is_one).collect()
 }
 
-/// Where a new volume begins on each disk, and how many sectors there are for it.
+/// Where a new volume begins on each disk, and how many sectors are available for it.
 fn room(array: &Array) -> (u64, u64) {
     let sizes = bearers(array).into_iter().map(|member| array.members[member].size / SECTOR);
     let least = sizes.min().unwrap_or(0);
@@ -229,7 +229,7 @@ fn room(array: &Array) -> (u64, u64) {
     (start, least.saturating_sub(start) / GRAIN * GRAIN)
 }
 
-/// Where a wanted volume begins on each disk, and the sectors that it has there.
+/// Where the wanted volume begins on each disk, and its number of sectors there.
 fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
     let wrong = |cause: String| Error::invalid(wanted.name, cause);
     let name = wanted.name;
@@ -381,7 +381,7 @@ impl Making for Ddf {
     fn replace(&self, array: &mut Array, member: usize, (id, size): (Vec<u8>, u64)) {
         let conf = conf_mut(array);
         let entry = conf.entries[member].or_else(|| conf.free_entry());
-        // With more members than the table has entries it is full of those that are away.
+        // With more members than entries, the table is full of missing members.
         let entry = entry.unwrap_or(0);
         conf.entries[member] = Some(entry);
         let size = conf.put_disk(entry, &id, size, physical_kind::ACTIVE);
@@ -399,7 +399,7 @@ impl Making for Ddf {
         let used = |number: usize| {
             array.volumes.iter().flat_map(|it| &it.parts).any(|part| part.member == number)
         };
-        // What is away and holds nothing makes room.
+        // Missing disks without volumes make room.
         let away =
             array.members.iter().zip(&conf.entries).enumerate().find(|(number, (member, _))| {
                 member.state == MemberState::Missing && !used(*number)
@@ -429,7 +429,7 @@ impl Writing for Ddf {
         let text = graph.attribute(provider, "GEOM::ident").and_then(|value| value.text());
         let missing = || Error::invalid(&there.name, "has no serial number, and needs one");
         let text = text.ok_or_else(missing)?;
-        // Neither none nor all ones, which stand for no disk.
+        // Neither zero nor all ones, which mean no disk.
         let reference = crc32fast::hash(text.as_bytes()).clamp(1, NO_DISK - 1);
         Ok(reference.to_be_bytes().to_vec())
     }
@@ -451,7 +451,7 @@ impl Writing for Ddf {
     }
 
     fn is_torn(&self, _: &mut Graph, _: ProviderId, _: &Array) -> bool {
-        // A disk has everything twice.
+        // A disk holds everything twice.
         false
     }
 
@@ -533,7 +533,7 @@ impl Writing for Ddf {
         let mut writes = Writes::new();
         for (kind, place) in [(1, home.places[0]), (2, home.places[1])] {
             let at = place * SECTOR;
-            // While it is open it is older than the other one, for everybody.
+            // While this copy is open, everybody considers it older than the other one.
             writes.push((at, head(kind, 0, 1)));
             for (first, bytes) in conf.sections(reference) {
                 writes.push((at + u64::from(first) * SECTOR, bytes));
@@ -545,12 +545,12 @@ impl Writing for Ddf {
     }
 
     fn erase(&self, size: u64) -> Writes {
-        // Nothing leads to the rest then.
+        // Nothing refers to the rest then.
         vec![((size / SECTOR).saturating_sub(1) * SECTOR, vec![0; ddf::SECTOR])]
     }
 }
 
-/// How a volume is, in the table.
+/// The state of a volume, as in the table.
 fn told(volume: &Volume, before: &Virtual) -> (u8, u8) {
     use crate::class::raid::array::VolumeState::{Broken, Degraded};
     let differs = volume.dirty

@@ -1,10 +1,10 @@
-//! Power that goes after every sector that a verb writes.
+//! Power cuts after every sector that a verb writes.
 
 use std::panic;
 
 use super::*;
 
-/// What is to be seen of an array: its volumes, and how their members take part.
+/// What can be seen of an array: its volumes, and how their members take part.
 fn seen(disks: &[Platter]) -> String {
     let graph = graph_of(disks);
     let mut seen = String::new();
@@ -18,7 +18,7 @@ fn seen(disks: &[Platter]) -> String {
     seen
 }
 
-/// A verb, what it is done on, and how many states there are on its way.
+/// A verb, the array it runs on, and the number of intermediate states.
 type Verb = (&'static str, fn(&mut Graph) -> Result<(), Error>);
 
 fn geom(graph: &Graph) -> Result<GeomId, Error> {
@@ -106,8 +106,8 @@ fn power_lost_between_any_two_sectors_of_ddf_leaves_the_old_or_the_new() {
         "label" | "label anew" => (name, make),
         _ => (name, verb),
     });
-    // Between two sectors of a section that nobody reads yet nothing differs: with many seeds after
-    // every sector, else after every seventh.
+    // Between two sectors of a section that is not yet read nothing differs: with many seeds the
+    // cut is after every sector, otherwise after every seventh.
     let step = if std::env::var("FLYSCH_GEOM_SEEDS").is_ok() { 1 } else { 7 };
     cut_every_verb(platters(4, 72 * MIB), verbs, step);
 }
@@ -121,11 +121,11 @@ fn cut_every_verb(mut disks: Vec<Platter>, verbs: [Verb; 14], step: u64) {
         done.unwrap_or_else(|error| panic!("{name}: {error}"));
         let new = seen(&copies(&whole));
         assert!(old != new || name == "insert a spare", "{name}: {old}");
-        // While a member is rebuilt it is neither away nor there; of two volumes one is done first.
+        // A member being rebuilt is neither missing nor present; of two volumes one is done first.
         let one = |line: &str| line.replace("(REBUILD 0%)", "(NEW)");
         let mut known: Vec<String> = old.lines().chain(new.lines()).map(one).collect();
         if name.starts_with("fail,") {
-            // Two verbs, and a rebuild: each step is one that has an end.
+            // Two verbs and a rebuild: each one reaches its end.
             for (old, new) in old.lines().zip(new.lines()) {
                 let failed = old.replace("d2 (ACTIVE)", "d2 (FAILED)");
                 known.push(failed.replace("OPTIMAL", "DEGRADED"));
@@ -143,7 +143,7 @@ fn cut_every_verb(mut disks: Vec<Platter>, verbs: [Verb; 14], step: u64) {
             (cut, is_done)
         };
         let needed = (1 << 20) - run(1 << 20).0[0].power.get().unwrap();
-        // While data are copied one sector is like the next.
+        // While data is copied, all sectors are alike.
         let is_chosen = |left: &u64| {
             let is_near = *left < 200 || *left + 200 > needed;
             is_near && left.is_multiple_of(step) || left.is_multiple_of(97) || *left == needed
@@ -166,7 +166,7 @@ fn cut_every_verb(mut disks: Vec<Platter>, verbs: [Verb; 14], step: u64) {
     assert!(cuts > 60, "{cuts}");
 }
 
-/// The power goes, and what was not flushed is lost.
+/// Power fails, and everything not flushed is lost.
 fn without_caches(disks: &[Platter]) -> Vec<Platter> {
     let disks = copies(disks);
     for disk in &disks {
@@ -211,7 +211,7 @@ fn contents_are_equal_after_rebuilds_that_were_cut() {
     };
     let (cut, half) = run(ALL);
     let (needed, half) = (ALL - cut[0].power.get().unwrap(), ALL - half);
-    // All of those where the disks are told that half of it is done, and that it is done.
+    // All cuts where the disks record that half is done, and that all is done.
     let told = (half - 8..half).chain(needed - 12..=needed);
     for left in (0..needed).step_by(97).chain(told) {
         let again = without_caches(&run(left).0);
@@ -244,7 +244,7 @@ fn copies_that_are_said_to_be_equal_are() {
             content.durable = Some(content.sectors.clone());
         }
         let mut graph = graph_of(&cut);
-        // Marked dirty, written, closed: and cut somewhere.
+        // Marked dirty, written, closed, and cut somewhere in between.
         let provider = graph.provider("raid/r0").unwrap();
         let open = graph.open(provider, Access::ALONE).unwrap();
         cut[0].power.set(Some(left));

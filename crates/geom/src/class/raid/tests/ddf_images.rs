@@ -1,9 +1,9 @@
-//! Arrays of DDF, put together here from the layout of the specification. Those of mdadm are the
-//! lab's.
+//! DDF arrays, built here from the layout in the specification. Those of mdadm are tested in the
+//! lab.
 
 use super::*;
 
-/// Sector of the primary header, and of the secondary.
+/// Sectors of the primary and the secondary header.
 const PRIMARY: u64 = 8 * 2048;
 const SECONDARY: u64 = PRIMARY + 64;
 const MEMBERS_MAX: usize = 16;
@@ -25,17 +25,17 @@ fn place(disk: &Platter, first: u64, bytes: &[u8]) {
     }
 }
 
-/// What an image is like.
+/// The parameters of an image.
 #[derive(Clone, Copy)]
 struct Image {
     level: u8,
     qualifier: u8,
-    /// Members of each part.
+    /// Number of members of each part.
     members: usize,
     blocks: u64,
     volume_blocks: u64,
     sequence: u32,
-    /// The disk that failed, to those that are written.
+    /// The disk that failed, according to those that are written.
     failed: Option<usize>,
     /// The disks that are written.
     written: &'static [usize],
@@ -152,7 +152,7 @@ fn mirrors_and_stripes_of_mirrors_are_read() {
     let provider = graph.provider("raid/r0").unwrap();
     let error = graph.open(provider, Access::ALONE).unwrap_err();
     assert!(error.cause.contains("DDF can only be read"), "{error}");
-    // One that the other says has failed is not read, though it says that all is well.
+    // A disk that the other records as failed is not read, although it records itself as good.
     let newer = Image { sequence: 6, failed: Some(1), written: &[0], ..MIRROR };
     let old = pattern(4, MIB as usize);
     fill(&disks, &[1], 0, &old);
@@ -162,11 +162,11 @@ fn mirrors_and_stripes_of_mirrors_are_read() {
     for _ in 0..3 {
         assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data);
     }
-    // Those that may differ are not both read.
+    // Of disks that may differ, only one is read.
     write_image(&disks, Image { state: 0x10, sequence: 7, ..MIRROR }, |_, _| {});
     assert_eq!(told_of(&graph_of(&disks), "raid/r0", "Subdisks"), "d0 (ACTIVE), d1 (STALE)");
 
-    // Each disk knows only of its own mirror; strips of 64 KiB.
+    // Each disk knows only its own mirror; strips of 64 KiB.
     let disks = platters(4, 16 * MIB);
     let image = Image { volume_blocks: 4096, written: &[0, 1, 2, 3], ..MIRROR };
     write_image(&disks, image, |_, _| {});
@@ -202,7 +202,7 @@ fn a_header_that_is_not_sound_is_done_without() {
     place(&both[0], PRIMARY, &[0; 512]);
     place(&both[0], SECONDARY, &[0; 512]);
     assert!(said(&graph_of(&both)).contains("neither header is sound"));
-    // Whatever byte is another one: it is seen, or does not matter.
+    // A change of any byte is detected, or has no effect.
     for sector in (PRIMARY..PRIMARY + 11).chain([2 * PRIMARY - 1]) {
         for byte in (0..512).step_by(3) {
             let disks = copies(&disks[..1]);
@@ -241,7 +241,7 @@ fn hostile_metadata_is_refused_by_name() {
         let graph = graph_of(&disks);
         assert!(said(&graph).contains(why), "{what} {at}: {}", said(&graph));
     }
-    // What is not understood is shown, and not offered.
+    // What is not supported is shown, but not offered.
     for (level, qualifier) in [(6, 2), (0x11, 1), (5, 1)] {
         let disks = platters(2, 16 * MIB);
         write_image(&disks, Image { level, qualifier, ..MIRROR }, |_, _| {});

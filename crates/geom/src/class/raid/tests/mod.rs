@@ -28,24 +28,24 @@ const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 const BAD: IoError = IoError::Medium(Cause::None);
 
-/// What is on a disk, of which most is zeros.
+/// The contents of a disk, mostly zeros.
 #[derive(Clone, Debug, Default)]
 struct Content {
     size: u64,
     sectors: BTreeMap<u64, [u8; 512]>,
-    /// What was there at the last flush, if it has a cache that loses the rest with the power.
+    /// The contents at the last flush, if it has a cache that loses the rest with the power.
     durable: Option<BTreeMap<u64, [u8; 512]>>,
     cache: Vec<(u64, [u8; 512])>,
-    /// What reads, writes and flushes end with.
+    /// The errors of reads, writes and flushes.
     broken: [Option<IoError>; 3],
-    /// Sectors that cannot be read; a write mends them, or not.
+    /// Sectors that cannot be read; with `heals`, a write repairs them.
     bad: Vec<u64>,
     heals: bool,
     /// Sectors that cannot be written.
     worn: Vec<u64>,
 }
 
-/// A disk. All of a test have one power supply, which may go after so many sectors.
+/// A disk. All disks of a test share one power supply, which may fail after so many sectors.
 #[derive(Clone, Debug)]
 struct Platter {
     content: Rc<RefCell<Content>>,
@@ -129,7 +129,7 @@ fn platters(count: usize, size: u64) -> Vec<Platter> {
     (0..count).map(new).collect()
 }
 
-/// Copies, as they are now, with a power supply of their own.
+/// Copies in their current state, with a power supply of their own.
 fn copies(disks: &[Platter]) -> Vec<Platter> {
     let power = Rc::new(Cell::new(None));
     let copy = |disk: &Platter| Platter {
@@ -140,7 +140,7 @@ fn copies(disks: &[Platter]) -> Vec<Platter> {
     disks.iter().map(copy).collect()
 }
 
-/// A graph of disks `d0` and so on.
+/// A graph over disks `d0` and so on.
 fn graph_of(disks: &[Platter]) -> Graph {
     let mut graph = Graph::new(&all(), 11);
     for (number, disk) in disks.iter().enumerate() {
@@ -158,7 +158,7 @@ fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
     (0..count).map(|number| graph.provider(&format!("d{number}")).unwrap()).collect()
 }
 
-/// An array of Intel with one volume over all disks.
+/// An Intel array with one volume over all disks.
 fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
     labelled_as("Intel", disks, level, size)
 }
@@ -199,7 +199,7 @@ fn read(graph: &mut Graph, name: &str, at: u64, len: usize) -> Result<Vec<u8>, I
     done.map(|()| bytes)
 }
 
-/// Bytes that are different everywhere.
+/// Bytes that differ everywhere.
 fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(seed.into());
     core::iter::repeat_with(|| random.bits() as u8).take(len).collect()
@@ -216,7 +216,7 @@ fn every_level_holds_what_was_written_where_it_belongs() {
         assert_eq!(graph[provider].media_size, whole, "{level}");
         let data = pattern(7, whole as usize);
         write(&mut graph, "raid/r0", 0, &data).unwrap();
-        // As another one would lay it out: by strips of 64 KiB.
+        // As another implementation would lay it out: in strips of 64 KiB.
         for (number, strip) in data.chunks(64 << 10).enumerate() {
             let places: Vec<(usize, usize)> = match level {
                 "RAID0" => vec![(number % 3, number / 3)],
@@ -264,7 +264,7 @@ fn a_disk_that_was_away_is_stale_and_is_rebuilt() {
         let disks = platters(count, 6 * MIB);
         let (mut graph, _) = labelled(&disks, level, Some(2 * MIB));
         write(&mut graph, "raid/r0", 0, &[1; 65536]).unwrap();
-        // Looking at it without a disk changes nothing.
+        // Examining it without one disk changes nothing.
         let before = disks[0].content.borrow().sectors.clone();
         let mut graph = graph_of(&disks[..count - 1]);
         assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
@@ -291,7 +291,7 @@ fn a_disk_that_was_away_is_stale_and_is_rebuilt() {
         for sector in 0..2 * MIB / 512 {
             assert_eq!(disks[last - 1].sector(sector), disks[last].sector(sector));
         }
-        // Also for who sees it next; and alone.
+        // The next session sees this too; and also with that disk alone.
         let mut graph = graph_of(&disks);
         assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
         let alive = graph_of(&disks[1..]);
@@ -325,7 +325,7 @@ fn a_rebuild_that_was_cut_goes_on_where_it_was() {
     let mut graph = graph_of(&after);
     let state = told_of(&graph, "raid/r0", "Subdisks");
     assert_eq!(state, "d0 (ACTIVE), d1 (REBUILD 50%)");
-    // What is rebuilt already is written like the others.
+    // The part already rebuilt is written like the others.
     write(&mut graph, "raid/r0", MIB, &data[..4096]).unwrap();
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     let mut first = None;
@@ -335,7 +335,7 @@ fn a_rebuild_that_was_cut_goes_on_where_it_was() {
     for sector in 0..32 * MIB / 512 {
         assert_eq!(disks[0].sector(sector), disks[2].sector(sector));
     }
-    // The one that was replaced has no place any more.
+    // The disk that was replaced has no place any more.
     let graph = graph_of(&disks);
     assert_eq!(told_of(&graph, "raid/r0", "Subdisks"), "d0 (ACTIVE), d2 (ACTIVE)");
 }
@@ -347,7 +347,7 @@ fn copies_that_may_differ_are_not_both_read() {
     let provider = graph.provider("raid/r0").unwrap();
     let open = graph.open(provider, Access::ALONE).unwrap();
     graph.io(open, Io::Write { offset: 0, from: &[9; 512] }).unwrap();
-    // The power goes while one half was written and the other was not.
+    // Power fails after one half was written and before the other was.
     let disks = copies(&disks);
     disks[1].content.borrow_mut().sectors.insert(0, [1; 512]);
     let mut graph = graph_of(&disks);
@@ -385,7 +385,7 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     let consumer = graph[geom].consumers[1];
     assert_eq!(told(&graph, Object::Consumer(consumer), "ReadErrors"), "1");
-    // Where that cannot be written either the disk drops out.
+    // If that cannot be written either, the disk is dropped.
     let worn = copies(&disks);
     {
         let mut content = worn[1].content.borrow_mut();
@@ -396,7 +396,7 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
         assert_eq!(read(&mut other, "raid/r0", 0, 8192).unwrap(), [7; 8192]);
     }
     assert_eq!(told_of(&other, "raid/r0", "Subdisks"), "d0 (ACTIVE), d1 (FAILED)");
-    // A disk that fails is used no more, but where there is nothing else.
+    // A failed disk is no longer used, unless there is nothing else.
     disks[1].content.borrow_mut().broken[1] = Some(IoError::TimedOut);
     write(&mut graph, "raid/r0", 0, &[6; 8192]).unwrap();
     assert_eq!(told_of(&graph, "raid/r0", "Subdisks"), "d0 (ACTIVE), d1 (FAILED)");
@@ -412,8 +412,8 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     assert_eq!(remove(&mut graph, geom, &["d1"]).unwrap_err().kind, Kind::Busy);
 }
 
-/// What could not be told when it happened is told before the next change, of which the copy that
-/// is away knows nothing.
+/// What could not be recorded when it happened is recorded before the next change, which the
+/// missing copy does not have.
 #[test]
 fn who_is_away_is_told_of_before_the_next_write() {
     for away in [0, 1] {
@@ -423,7 +423,7 @@ fn who_is_away_is_told_of_before_the_next_write() {
         let provider = graph.provider("raid/r0").unwrap();
         let open = graph.open(provider, Access::ALONE).unwrap();
         graph.io(open, Io::Write { offset: 0, from: &[1; 512] }).unwrap();
-        // The other one cannot be told when it goes.
+        // The other disk cannot be written when this one goes.
         let last = disks[0].content.borrow().size / 512;
         disks[1 - away].content.borrow_mut().worn = (last - 16..last).collect();
         let gone = graph.provider(&format!("d{away}")).unwrap();
@@ -433,7 +433,7 @@ fn who_is_away_is_told_of_before_the_next_write() {
         disks[1 - away].content.borrow_mut().worn.clear();
         graph.io(open, Io::Write { offset: 0, from: &[3; 512] }).unwrap();
         graph.io(open, Io::Flush).unwrap();
-        // The power goes; both are there again.
+        // Power fails; both are present again.
         let mut graph = graph_of(&copies(&disks));
         for _ in 0..4 {
             assert_eq!(read(&mut graph, "raid/r0", 0, 512).unwrap(), [3; 512], "{away}");
@@ -466,7 +466,7 @@ fn a_disk_that_is_still_needed_gives_up_only_what_it_missed() {
     assert!(rebuild(&mut graph, geom, CHECKPOINT, &mut |_, _| {}).is_err());
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     assert_eq!(told_of(&graph, "raid/r1", "State"), "DEGRADED");
-    // The old disk misses a write of the first.
+    // The old disk misses a write to the first volume.
     disks[0].content.borrow_mut().worn = vec![4];
     write(&mut graph, "raid/r0", 0, &[3; 4096]).unwrap();
     for mut graph in [graph, graph_of(&copies(&disks))] {
@@ -480,7 +480,7 @@ fn a_disk_that_is_still_needed_gives_up_only_what_it_missed() {
     }
 }
 
-/// An array of level 5 as others make it: left asymmetric, strips of 4 KiB.
+/// A level 5 array as others make it: left asymmetric, strips of 4 KiB.
 fn level_5(disks: &[Platter], data: &[u8], dirty: bool) {
     let count = disks.len();
     let mut header = imsm::Header::new(0x5555);
@@ -557,14 +557,14 @@ fn level_5_is_read_whole_and_without_a_disk() {
         disks[1].content.borrow_mut().broken[0] = Some(IoError::TimedOut);
         assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data);
     }
-    // Parity that may be wrong says nothing.
+    // Parity that may be wrong is worthless.
     let disks = platters(3, 6 * MIB);
     level_5(&disks, &data, true);
     assert_eq!(told_of(&graph_of(&disks), "raid/r0", "State"), "SUBOPTIMAL");
     assert!(graph_of(&disks[1..]).provider("raid/r0").is_err());
 }
 
-/// Changes the metadata of all disks, and makes its checksum right.
+/// Changes the metadata of all disks, and corrects its checksum.
 fn forge(disks: &[Platter], change: impl Fn(&mut [u8])) {
     for disk in disks {
         let mut content = disk.content.borrow_mut();
@@ -593,7 +593,7 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
     let (mut graph, geom) = labelled(&whole, "RAID1", Some(MIB));
     add(&mut graph, geom, &options("fast", "RAID0")).unwrap();
     drop(graph);
-    /// Where the volumes begin, and how long one is.
+    /// Where the volumes begin, and the length of one record.
     const VOLUME: usize = 216 + 2 * 48;
     const NEXT: usize = 112 + 48 + 8;
     let put = |at: usize, value: u32| {
@@ -625,12 +625,12 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
         assert!(said.starts_with("refused") && said.contains(why), "{why}: {said}");
         assert!(disks[0].content.borrow().sectors == before);
         if why.ends_with("BBBB") {
-            // The other disk is what it says.
+            // The other disk is trusted.
             assert_eq!(told_of(&graph, "raid/r0", "Subdisks"), "NONE (NONE), d1 (ACTIVE)");
             continue;
         }
         assert!(graph.provider("raid/r0").is_err());
-        // Nothing else takes what lies there, nor writes over it.
+        // Nothing else takes these disks, or overwrites them.
         let mut graph = graph_of(&disks);
         let under = under(&graph, 2);
         let error = stripe::label(&mut graph, "st", &under, &stripe::Options::default());
@@ -653,7 +653,7 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
     assert!(graph.provider("raid/r0").is_err());
     assert_eq!(told_of(&graph, "raid/r1", "State"), "OPTIMAL");
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "OPTIMAL");
-    // A checksum that is wrong on all disks; a disk that was cut off.
+    // A wrong checksum on all disks; a truncated disk.
     let disks = copies(&whole);
     for disk in &disks {
         disk.content.borrow_mut().sectors.get_mut(&16382).unwrap()[0x2C] ^= 1;
@@ -672,7 +672,7 @@ fn disks_of_an_array_belong_to_it_alone() {
     let flags = part::Flags::default();
     part::create(&mut graph, provider, (part::Scheme::Mbr, None), flags).unwrap();
     drop(graph);
-    // The table lies on the first sector of both disks, and is the volume's.
+    // The table is in the first sector of both disks, and belongs to the volume.
     for disks in [&disks[..2], &disks[..1]] {
         let graph = graph_of(disks);
         let tables: Vec<_> = graph.geoms_of("PART").map(|(_, geom)| geom.name.clone()).collect();

@@ -1,11 +1,11 @@
-//! Disks of Promise, NVIDIA, Silicon Image and JMicron, put together here byte by byte from their
-//! layouts, apart from what reads them.
+//! Disks of Promise, NVIDIA, Silicon Image and JMicron, built here byte by byte from their layouts,
+//! independently of the code that reads them.
 
 use super::*;
 
 const SIZE: u64 = 4 * MIB;
 const STRIP: usize = 64 << 10;
-/// Rows of strips of a volume.
+/// Number of rows of strips in a volume.
 const ROWS: usize = 5;
 
 fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
@@ -18,21 +18,21 @@ fn place(disk: &Platter, first: u64, bytes: &[u8]) {
     }
 }
 
-/// How bytes lie, as this file says it.
+/// The layouts, by the names used in this file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Layout {
     Stripe,
     Copies,
     /// Stripes of pairs: the slots of each pair are neighbours.
     Pairs,
-    /// Parity from the last disk on backwards; data from the first disk on.
+    /// Parity from the last disk backwards; data from the first disk on.
     Asymmetric,
-    /// The same; data from behind the parity on.
+    /// The same; data from the disk after the parity on.
     Symmetric,
     Row,
 }
 
-/// Lays `data` out over `count` disks: strips of each.
+/// Distributes `data` over `count` disks: the strips of each.
 fn lay_out(layout: Layout, count: usize, data: &[u8]) -> Vec<Vec<u8>> {
     let mut disks = vec![Vec::new(); count];
     let strips: Vec<&[u8]> = data.chunks(STRIP).collect();
@@ -84,13 +84,14 @@ fn data_strips(layout: Layout, count: usize) -> usize {
     }
 }
 
-/// Something that goes wrong in a record before it gets its sum.
+/// Damage to a record before its checksum is computed.
 type Change<'a> = &'a dyn Fn(usize, &mut [u8]);
 
-/// What writes the records of a volume.
+/// The function that writes the records of a volume.
 type Record = fn(&Platter, What, Change<'_>);
 
-/// A record: the number of its disk, of how many, the number of the level, sectors of the volume.
+/// A record: the number of its disk, the number of disks, the number of the level, the sectors of
+/// the volume.
 #[derive(Clone, Copy)]
 struct What {
     number: usize,
@@ -113,7 +114,7 @@ fn promise(disk: &Platter, what: What, change: Change<'_>) {
     put(&mut record, 0x210, &64_u32.to_le_bytes());
     put(&mut record, 0x214, &4096_u32.to_le_bytes());
     put(&mut record, 0x21C, &7_u16.to_le_bytes());
-    // A level of two stripes is 1 with a width of 2.
+    // A level of two stripes is encoded as 1 with a width of 2.
     let (kind, width) = if kind == 0x31 { (1, count as u8 / 2) } else { (kind, 1) };
     put(&mut record, 0x21E, &[0x8F, kind, count as u8, 7, width, 0]);
     put(&mut record, 0x224, &sectors.to_le_bytes());
@@ -122,7 +123,7 @@ fn promise(disk: &Platter, what: What, change: Change<'_>) {
         put(&mut record, 0x234 + number * 12, &own(number));
     }
     put(&mut record, 0x294, b"old volume                      ");
-    // As older versions fill what they do not use.
+    // As older versions fill unused fields.
     put(&mut record, 0x372, &0x8B8C_8D8E_u32.to_le_bytes());
     put(&mut record, 0x376, &0x8788_898A_u32.to_le_bytes());
     put(&mut record, 0x37A, &0x8384_8586_u32.to_le_bytes());
@@ -278,7 +279,7 @@ const CASES: [Case; 4] = [
     ),
 ];
 
-/// Disks with a volume, and what is on it.
+/// Disks with a volume, and its contents.
 fn image(
     (name, record, start, _): Case,
     (layout, count, kind): (Layout, usize, u8),
@@ -288,7 +289,7 @@ fn image(
     let data = pattern(count as u32 + 77, ROWS * STRIP * data_strips(layout, count));
     let mut order: Vec<usize> = (0..count).collect();
     if layout == Layout::Pairs && matches!(name, "Promise" | "NVIDIA") {
-        // There one stripe comes behind the other in the table.
+        // In its table one stripe follows the other.
         order = (0..count).map(|slot| slot % 2 * (count / 2) + slot / 2).collect();
     }
     for (slot, bytes) in lay_out(layout, count, &data).iter().enumerate() {
@@ -301,7 +302,7 @@ fn image(
     (disks, data)
 }
 
-/// A graph of those disks that are there.
+/// A graph over the disks that are present.
 fn graph_without(disks: &[Platter], away: Option<usize>) -> Graph {
     let mut graph = Graph::new(&all(), 11);
     for (number, disk) in disks.iter().enumerate().filter(|(number, _)| Some(*number) != away) {
@@ -374,7 +375,7 @@ fn every_verb_says_that_it_is_only_read() {
         }
         let error = label(&mut graph, case.0, &[blank], (&options("v", "RAID1"), false));
         assert!(error.unwrap_err().cause.contains("not a format that can be written"));
-        // Nobody else writes over it.
+        // Nobody else overwrites it.
         let error = stripe::label(&mut graph, "st", &[blank, blank], &stripe::Options::default());
         assert!(error.is_err());
         stop(&mut graph, geom, false).unwrap();
@@ -384,7 +385,7 @@ fn every_verb_says_that_it_is_only_read() {
     }
 }
 
-/// What is said of the first disk of two that are a mirror, if something about them is changed.
+/// The verdict on the first of two disks of a mirror, if something about them is changed.
 fn said(case: Case, change: Change<'_>) -> String {
     let (disks, _) = image(case, case.3[1], change);
     let graph = graph_of(&disks);
@@ -420,7 +421,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
         let said = said(case, change);
         assert!(said.starts_with("refused") && said.contains(wanted), "{}: {said}", case.0);
     }
-    // Sums: strong magic numbers are refused without, weak ones are nobody's.
+    // Checksums: with a strong magic number a wrong one is refused, with a weak one nothing is
+    // claimed.
     for (case, at, wanted) in [
         (promise, SIZE / 512 - 63, "refused: metadata of Promise"),
         (nvidia, SIZE / 512 - 2, "refused: metadata of NVIDIA"),
@@ -459,7 +461,7 @@ fn levels_that_are_not_known_are_not_offered() {
 fn who_is_stale_is_not_read() {
     let [promise, nvidia, sii, jmicron] = CASES;
     let cases: [(Case, Change<'_>, &str); 9] = [
-        // Generations wrap.
+        // Generations wrap around.
         (promise, &|n, it| it[0x21C..0x21E].fill(if n == 0 { 0 } else { 0xFF }), "d1 (STALE)"),
         (promise, &|_, it| it[0x234 + 12] |= 0x40, "d1 (FAILED)"),
         (promise, &|_, it| it[0x234 + 12] |= 0x20, "d1 (REBUILD 0%)"),
@@ -472,7 +474,7 @@ fn who_is_stale_is_not_read() {
     ];
     for (case, change, wanted) in cases {
         let (disks, data) = image(case, case.3[1], change);
-        // What is on the stale one is not the volume's.
+        // The contents of the stale disk are not the volume's.
         for sector in 64..128 {
             disks[1].content.borrow_mut().sectors.insert(sector, [0xEE; 512]);
         }
@@ -483,7 +485,7 @@ fn who_is_stale_is_not_read() {
             assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "{}", case.0);
         }
     }
-    // A disk that does not know of what the other one does is as good as blank.
+    // A disk that does not record what the other one records is as good as blank.
     let newest: Change<'_> = &|n, it| it[50] |= if n == 0 { 4 } else { 0 };
     assert_eq!(said(jmicron, newest), "d0 (ACTIVE), d1 (NEW)");
 }
@@ -492,7 +494,7 @@ fn who_is_stale_is_not_read() {
 fn two_volumes_of_promise_share_disks() {
     let case = CASES[0];
     let (disks, data) = image(case, (Layout::Copies, 2, 1), AS_IT_IS);
-    // A second record, 14 sectors behind the first: another volume, behind the first one.
+    // A second record, 14 sectors after the first: another volume, after the first one.
     for (number, disk) in disks.iter().enumerate() {
         let second = platters(1, SIZE + 14 * 512).remove(0);
         let change: Change<'_> = &|_, it| {

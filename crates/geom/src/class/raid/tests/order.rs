@@ -1,18 +1,18 @@
-//! In which order things reach the media: the power goes after every sector that is written, and of
-//! what the disks' write caches hold then all is lost, all is kept, only metadata, or only data.
+//! The order in which writes reach the media: power fails after every sector written, and the
+//! disks' write caches lose everything, nothing, all but metadata, or all but data.
 
 use super::*;
 use flysch_wire::geom::mirror::Balance;
 
 use crate::class::mirror;
 
-/// Bytes that are looked at; metadata lies behind them, as does nothing else.
+/// Bytes that are checked; after them there is only metadata.
 const LENGTH: u64 = 4096;
-/// What mirrors hold, so that a rebuild takes a moment.
+/// Size of mirrors, so that a rebuild takes a moment.
 const SIZE: u64 = 8 << 10;
 
 /// Which of the sectors in a disk's write cache reach its medium: by the kind of loss and whether
-/// it is one of data.
+/// the sector holds data.
 const LOSSES: [fn(bool) -> bool; 4] = [|_| false, |_| true, |is_data| !is_data, |is_data| is_data];
 
 /// What is done to copies that are equal.
@@ -23,7 +23,7 @@ fn open(graph: &mut Graph, top: &str) -> Option<ConsumerId> {
     graph.open(provider, Access::ALONE).ok()
 }
 
-/// It is opened, written and closed.
+/// Opens, writes and closes it.
 fn written(graph: &mut Graph, _: &[Platter], top: &str) -> Option<()> {
     let open = open(graph, top)?;
     let _ = graph.io(open, Io::Write { offset: 512, from: &[9; 512] });
@@ -32,7 +32,7 @@ fn written(graph: &mut Graph, _: &[Platter], top: &str) -> Option<()> {
     Some(())
 }
 
-/// Whatever waits for it is rebuilt.
+/// Rebuilds everything that needs it.
 fn rebuilt(graph: &mut Graph, _: &[Platter], top: &str) -> Option<()> {
     let geom = graph[graph.provider(top).ok()?].geom;
     match graph[geom].class.name() {
@@ -41,7 +41,7 @@ fn rebuilt(graph: &mut Graph, _: &[Platter], top: &str) -> Option<()> {
     }
 }
 
-/// All but the first come back while it is written, are rebuilt, and written.
+/// All but the first return while it is written; they are rebuilt, and written.
 fn written_when_others_are_back(graph: &mut Graph, disks: &[Platter], top: &str) -> Option<()> {
     for number in 1..disks.len() {
         let disk = graph.provider(&format!("d{number}")).ok()?;
@@ -58,7 +58,7 @@ fn written_when_others_are_back(graph: &mut Graph, disks: &[Platter], top: &str)
     Some(())
 }
 
-/// Disks with write caches, and what is made of them: mirrors of GEOM, arrays of Intel and DDF.
+/// Disks with write caches, and what is made of them: GEOM mirrors, Intel and DDF arrays.
 fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
     let size = match kind {
         "mirror" => SIZE + 512,
@@ -82,7 +82,7 @@ fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
     (disks, top)
 }
 
-/// Copies with write caches in which nothing is.
+/// Copies with empty write caches.
 fn cached(disks: &[Platter]) -> Vec<Platter> {
     let disks = copies(disks);
     for disk in &disks {
@@ -92,7 +92,7 @@ fn cached(disks: &[Platter]) -> Vec<Platter> {
     disks
 }
 
-/// What is there when the power is back, of each disk what its loss left.
+/// The state after power returns, with the loss chosen for each disk.
 fn after(disks: &[Platter], mut losses: usize) -> Vec<Platter> {
     let disks = copies(disks);
     for disk in &disks {
@@ -110,15 +110,15 @@ fn after(disks: &[Platter], mut losses: usize) -> Vec<Platter> {
     disks
 }
 
-/// Does a deed, the power going after every sector of it, and reads what is left as often as there
-/// are copies. Answers each of the contents that were seen.
+/// Runs a deed with a power cut after every sector, and reads the remains as often as there are
+/// copies. Returns every content that was seen.
 fn seen(kind: &str, disks: &[Platter], top: &str, deed: Deed) -> Vec<Vec<u8>> {
     let whole = cached(disks);
     whole[0].power.set(Some(u64::MAX));
     deed(&mut graph_of(&whole), &whole, top).unwrap();
     let sectors = u64::MAX - whole[0].power.get().unwrap();
     let mut all = vec![];
-    // In the midst of a copy nothing else happens.
+    // In the middle of a copy nothing else happens.
     for cut in (0..=sectors).filter(|cut| *cut < 40 || cut + 40 > sectors) {
         let cached = cached(disks);
         cached[0].power.set(Some(cut));
@@ -157,14 +157,14 @@ fn who_is_rebuilt_says_so_when_it_is() {
     }
 }
 
-/// Of three two come back while the first one is written: with the next write they may differ, too.
+/// Two of three return while the first one is written: with the next write they may differ, too.
 #[test]
 fn who_comes_back_while_it_is_written_is_marked_as_the_others_are() {
     let (disks, top) = made("mirror", 3);
     seen("mirror", &disks, top, written_when_others_are_back);
 }
 
-/// What is newer than an array that runs without it is not taken for stale, and not written over.
+/// A disk newer than the array running without it is not taken for stale, and not overwritten.
 #[test]
 fn who_is_newer_than_the_array_that_runs_is_refused() {
     let (disks, top) = made("Intel", 2);
@@ -183,8 +183,8 @@ fn who_is_newer_than_the_array_that_runs_is_refused() {
     assert_eq!(read(&mut graph_of(&disks), top, 0, 512).unwrap(), [7; 512]);
 }
 
-/// A disk that is older is not taken back, also if the others do not say that it was away: as of
-/// a copy of it from before.
+/// An older disk is not taken back, even if the others do not record that it was missing: it may be
+/// an earlier copy.
 #[test]
 fn who_is_older_than_the_array_that_runs_is_stale() {
     let (disks, top) = made("Intel", 2);

@@ -1,5 +1,6 @@
-//! Arrays, and mirrors, of which a disk vanishes, comes back stale, errs or hangs, until the power
-//! goes at any write: every request ends once, nothing flushed is lost, no stale copy is ever read.
+//! Arrays and mirrors with a disk that vanishes, returns stale, fails or hangs, until power fails
+//! at some write: every request ends exactly once, nothing flushed is lost, no stale copy is ever
+//! read.
 
 use std::panic;
 
@@ -10,14 +11,14 @@ use flysch_wire::geom::mirror::Balance;
 
 use crate::class::mirror::{self, MIRROR};
 
-/// Sectors that are written, again and again: some in each strip.
+/// Sectors that are written repeatedly: some in each strip.
 const SECTORS: u64 = 96;
 
 fn content(version: u64) -> [u8; 512] {
     core::array::from_fn(|at| version.to_le_bytes()[at % 8])
 }
 
-/// The byte of a sector: the first 16 sectors of six strips.
+/// The byte offset of a sector: the first 16 sectors of six strips.
 fn byte_of(sector: u64) -> u64 {
     sector / 16 * (64 << 10) + sector % 16 * 512
 }
@@ -38,7 +39,7 @@ struct Trial {
     class: &'static dyn Class,
     top: &'static str,
     open: ConsumerId,
-    /// What may be in each sector: from what a flush covers to the newest.
+    /// The versions possible in each sector: from the one covered by a flush to the newest.
     versions: Vec<Vec<u64>>,
     newest: u64,
     victim: usize,
@@ -57,7 +58,7 @@ impl Trial {
         let level = if count == 2 { "RAID1" } else { "RAID10" };
         let (mut graph, geom) = labelled_as(format, &disks, level, Some(MIB));
         if random.modulo(2) == 0 {
-            // Copies that were made equal are both read: from here on the mark counts.
+            // Copies that were made equal are both read: from here on the mark matters.
             rebuild(&mut graph, geom, MIB, &mut |_, _| {}).unwrap();
         }
         drop(graph);
@@ -109,7 +110,7 @@ impl Trial {
         self.class.name() == MIRROR.name()
     }
 
-    /// Rebuilds what waits for it; of a mirror up to so many pieces.
+    /// Rebuilds everything that needs it; for a mirror at most so many pieces.
     fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, Error> {
         let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
         if !self.is_mirror() {
@@ -127,7 +128,7 @@ impl Trial {
         self.disks[0].power.get() == Some(0)
     }
 
-    /// What happens to the one disk that has bad luck.
+    /// A fault of the one unlucky disk.
     fn harm(&mut self) {
         self.is_harmed = true;
         let kind = self.random.modulo(6);
@@ -152,7 +153,7 @@ impl Trial {
         }
     }
 
-    /// It is well again, and comes back; sometimes somebody rebuilds it.
+    /// The disk works again and returns; sometimes it is rebuilt.
     fn heal(&mut self) {
         {
             let mut content = self.disks[self.victim].content.borrow_mut();
@@ -164,7 +165,7 @@ impl Trial {
             MD.insert(&mut self.graph, &name, Box::new(disk)).unwrap();
             self.is_away = false;
         } else if let Ok(provider) = self.graph.provider(&name) {
-            // What dropped out is tasted anew when somebody asks for it.
+            // A dropped disk is tasted again on request.
             let _ = self.graph.retaste(provider);
         }
         self.graph.settle();
@@ -189,7 +190,7 @@ impl Trial {
             0..4 => {
                 self.newest += 1;
                 let bytes = content(self.newest).repeat(count as usize);
-                // Whatever becomes of it: it may be there from now on.
+                // Whether it succeeds or not, this version may be present from now on.
                 self.versions[range.clone()].iter_mut().for_each(|all| all.push(self.newest));
                 let done = self.graph.io(self.open, Io::Write { offset, from: &bytes });
                 assert!(done.is_ok() || self.is_dark(), "seed {}: {done:?}", self.seed);
@@ -217,7 +218,7 @@ impl Trial {
 
     fn until_the_power_goes(&mut self) {
         if self.random.modulo(2) == 0 {
-            // Some go far enough for a rebuild.
+            // Some run long enough for a rebuild.
             let most = if self.random.modulo(3) == 0 { 12_000 } else { 1200 };
             self.disks[0].power.set(Some(self.random.modulo(most)));
         }
@@ -226,7 +227,7 @@ impl Trial {
                 (false, 0) => self.harm(),
                 (true, 0) => self.heal(),
                 (_, 1) => {
-                    // It is closed, and opened again.
+                    // It is closed and opened again.
                     self.graph.shut(self.open);
                     self.graph.settle();
                     if !self.is_dark() {
@@ -245,7 +246,7 @@ impl Trial {
         self.counts.dropped += dropped.count() as u64;
     }
 
-    /// The power goes, and comes back: of what was not flushed some is there.
+    /// Power fails and returns: some of what was not flushed is there.
     fn cut(&mut self) {
         for disk in &self.disks {
             disk.power.set(None);
@@ -262,7 +263,7 @@ impl Trial {
         }
     }
 
-    /// All copies hold one of what may be there; which one it is they agree on, now and later.
+    /// All copies hold one of the possible versions, and agree on which one, now and later.
     fn check(&mut self, graph: &mut Graph) {
         let seed = self.seed;
         let open = open(graph, self.top);
@@ -277,7 +278,7 @@ impl Trial {
                 assert!(is_one, "seed {seed}: sector {sector} is none of {versions:?}");
                 shown.push(bytes[..8].to_vec());
             }
-            // One more, so that copies that take turns change them.
+            // One more read, so that copies read in turn are swapped.
             graph.io(open, Io::Read { offset: 0, to: &mut [0; 512] }).unwrap();
             if first.is_empty() {
                 first = shown;
@@ -292,7 +293,7 @@ impl Trial {
         graph.settle();
     }
 
-    /// All disks are there again, in any order. Who dropped out does not come alone.
+    /// All disks are present again, in any order. A dropped disk does not come alone.
     fn after_the_cut(&mut self) {
         self.cut();
         let mut graph = Graph::new(&crate::all(), self.seed);
@@ -305,7 +306,7 @@ impl Trial {
         }
         graph.settle();
         self.check(&mut graph);
-        // Members that were rebuilt by half are written, too.
+        // Members that were half rebuilt are written, too.
         let before = core::mem::replace(&mut self.graph, graph);
         (self.open, _) = (open(&mut self.graph, self.top), before);
         (0..self.random.modulo(12)).for_each(|_| self.request());
@@ -338,7 +339,7 @@ impl Trial {
         }
     }
 
-    /// Who failed stays out until somebody takes it out and gives it back.
+    /// A failed disk stays out until it is removed and inserted again.
     fn give_back(&self, graph: &mut Graph) {
         let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
         if self.is_mirror() {
@@ -372,7 +373,7 @@ fn open(graph: &mut Graph, top: &str) -> ConsumerId {
     graph.open(provider, Access::ALONE).unwrap()
 }
 
-/// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
+/// `FLYSCH_GEOM_SEEDS` sets the number of seeds instead of 100.
 fn many(new: fn(u64) -> Trial) {
     let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());
     let count = count.unwrap_or(100);
