@@ -201,7 +201,9 @@ fn archives_give_what_directories_give() {
     let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("not a tar archive"), "{}", ran.stderr);
-    for (bytes, says) in [(&b"\x1f\x8b\x08"[..], "`gzip -dc ARCHIVE |"), (b"", "the archive is empty")] {
+    for (bytes, says) in
+        [(&b"\x1f\x8b\x08"[..], "`gzip -dc ARCHIVE |"), (b"", "the archive is empty")]
+    {
         fs::write(bench.path("tar"), bytes).unwrap();
         let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
         assert_eq!(ran.status, 1);
