@@ -130,3 +130,38 @@ impl Firmware {
         Ok(action == 3)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flysch_api::machine::{DmaRegion, GuestMemory};
+
+    use super::*;
+
+    const BASE: u64 = 0x1000;
+    const PART: usize = 128;
+
+    #[test]
+    fn an_image_comes_in_parts_and_runs_after_a_reset() {
+        let memory = DmaRegion::zeroed(4096, BASE);
+        memory.write(0, &firmware_image(*b"2.0     ", &[7; 2 * PART - HEAD]));
+        let memory = GuestMemory::from(memory);
+        let mut firmware = Firmware::new();
+        let download = |firmware: &mut Firmware, part: usize| {
+            let offset = part * PART;
+            let mut command = Sqe { data: [BASE + offset as u64, 0], ..Sqe::default() };
+            (command.cdw10[0], command.cdw10[1]) = (PART as u32 / 4 - 1, offset as u32 / 4);
+            firmware.download(&Request::new(&command, &memory, (4096, 4096)))
+        };
+        let mut commit = Sqe::default();
+        commit.cdw10[0] = 1 << 3 | 2;
+        assert_eq!(download(&mut firmware, 1), Err(Status::InvalidField), "the first is missing");
+        assert_eq!(download(&mut firmware, 0), Ok(()));
+        assert_eq!(firmware.commit(&commit), Err(Status::FirmwareImage), "half of it");
+        assert_eq!(download(&mut firmware, 1), Ok(()));
+        assert_eq!(firmware.commit(&commit), Ok(false));
+        assert_eq!(firmware.running(), FIRST);
+        assert!(firmware.start_over());
+        assert_eq!(firmware.running(), *b"2.0     ");
+        assert!(!firmware.start_over());
+    }
+}

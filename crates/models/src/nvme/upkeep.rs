@@ -176,3 +176,48 @@ impl Nvme {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flysch_api::machine::Instant;
+
+    use super::*;
+    use crate::nvme::config::Config;
+
+    #[test]
+    fn a_format_is_alone_in_its_namespace_and_ends_once() {
+        let mut spaces = Namespaces::new(Config::default());
+        let (mut upkeep, mut clock) = (Upkeep::default(), Clock::with_capacity(4));
+        let task = TaskRef { index: 3, generation: 0 };
+        let command = Sqe { nsid: 1, ..Sqe::default() };
+        let of = (task, &command);
+        assert_eq!(upkeep.begin_format(&mut clock, &mut spaces, of), Ok(()));
+        let again = upkeep.begin_format(&mut clock, &mut spaces, of);
+        assert_eq!(again, Err(Status::FormatInProgress));
+        let Some(Event::Upkeep { number }) = clock.take_due(Instant::NEVER) else {
+            panic!("nothing ends")
+        };
+        // Four gibibytes of the default.
+        assert_eq!(clock.nanos(), FORMAT_NS + 4 * FORMAT_GIB_NS);
+        let job = Job::Format { spaces: 1, format: 0, task };
+        assert_eq!(upkeep.end(number, &mut spaces), Some(job));
+        assert_eq!(upkeep.end(number, &mut spaces), None);
+    }
+
+    #[test]
+    fn a_sanitize_operation_tells_its_progress_and_erases() {
+        let mut spaces = Namespaces::new(Config::default());
+        let (mut upkeep, mut clock) = (Upkeep::default(), Clock::with_capacity(4));
+        let mut command = Sqe::default();
+        command.cdw10[0] = 2;
+        assert_eq!(upkeep.begin_sanitize(&mut clock, &spaces, &command), Ok(()));
+        let nanos = SANITIZE_NS + 4 * SANITIZE_GIB_NS;
+        assert_eq!(upkeep.page(nanos / 2)[..2], [0, 0x80]);
+        let marks = &mut spaces.attached_mut(1).unwrap().marks;
+        assert!(marks.add(0, 4096));
+        assert_eq!(upkeep.end(1, &mut spaces), Some(Job::Sanitize));
+        assert!(!upkeep.is_sanitizing());
+        assert!(!spaces.attached(1).unwrap().marks.has(0, 4096));
+        assert_eq!(upkeep.page(nanos)[..4], [0xFF, 0xFF, 1, 1]);
+    }
+}
