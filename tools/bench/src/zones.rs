@@ -266,7 +266,7 @@ mod tests {
     fn zones_that_cannot_be_are_refused_in_words() {
         let disk = (1 << 30, 512);
         for (size, capacity, what) in [
-            (0, None, "cannot be"),
+            (0, None, "is impossible"),
             (1000, None, "multiples of the block size 512"),
             (4096, Some(8192), "a zone of 4k with a capacity of 8k"),
             (4096, Some(0), "a capacity of 0"),

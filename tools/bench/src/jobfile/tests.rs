@@ -231,7 +231,7 @@ fn includes_are_relative_to_the_file_that_includes() {
     assert_eq!((job.settings.workload.depth, job.options["bs"].as_str()), (7, "64k"));
     std::fs::write(path("loop.fio"), "[a]\ninclude loop.fio\n").unwrap();
     let error = JobFile::read(&path("loop.fio"), &[]).unwrap_err().to_string();
-    assert!(error.contains("more than 16 includes"), "{error}");
+    assert!(error.contains("more than 16 nested includes"), "{error}");
 }
 
 #[test]
