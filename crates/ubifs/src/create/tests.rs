@@ -213,7 +213,7 @@ fn what_does_not_fit_is_said() {
     assert!(sentence(&CreateOptions { leb_size: 126_975, ..usual }).contains("multiple"));
     assert!(sentence(&CreateOptions { leb_count_max: 10, ..usual }).contains("LEBs"));
     assert!(
-        sentence(&CreateOptions { leb_count_max: 17, orphan_lebs: 5, ..usual }).contains("needed")
+        sentence(&CreateOptions { leb_count_max: 17, orphan_lebs: 5, ..usual }).contains("needs")
     );
     assert!(sentence(&CreateOptions { fanout: 2, ..usual }).contains("fan-out"));
     assert!(sentence(&CreateOptions { log_lebs: Some(1), ..usual }).contains("log"));

@@ -97,7 +97,7 @@ fn padding_over_nodes_in_use_costs_none_of_them() {
         let covered = align8(header.length) + align8(next.length) - PADDING_NODE_SIZE as u32;
         Node::Padding(covered).emit(header.sequence, Group::None, memory.bytes((lnum, at)));
         let (memory, report) = mended(memory, Level::DangerDefault);
-        assert!(report.changes.iter().any(|it| it.finding.problem.contains("covers")));
+        assert!(report.changes.iter().any(|it| it.finding.problem.contains("inside another node")));
         let blocks = report.changes.iter().filter(|it| it.action == "the block is dropped");
         assert_eq!((blocks.count(), changed(&memory)), (1, 1), "{report:#?}");
     }

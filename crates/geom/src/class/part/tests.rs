@@ -466,7 +466,7 @@ fn hostile_chains_end() {
     MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
     graph.settle();
     let refused = graph.verdicts().find(|v| v.class == "PART" && v.provider == "md0s1").unwrap();
-    assert!(refused.taste.reason().text.contains("circle"), "{refused:?}");
+    assert!(refused.taste.reason().text.contains("loop"), "{refused:?}");
     // A record that describes itself again, four times, is not followed either.
     let mut memory = Memory::new(8 * MIB);
     let mut record = Record::EMPTY;

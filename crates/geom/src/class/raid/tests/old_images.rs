@@ -441,11 +441,11 @@ fn levels_that_are_not_known_are_not_offered() {
     let [promise, nvidia, sii, jmicron] = CASES;
     let cases: [(Case, Change<'_>, &str); 6] = [
         (promise, &|_, it| it[0x21F] = 2, "RAID3"),
-        (promise, &|_, it| it[0x21E] |= 0x40, "changes"),
+        (promise, &|_, it| it[0x21E] |= 0x40, "is being changed"),
         (nvidia, &|_, it| it[76] = 0x83, "RAID3"),
         (nvidia, &|_, it| it[72] = 4, "upgrade"),
         (sii, &|_, it| it[279..281].copy_from_slice(&[0x10, 3]), "parity"),
-        (jmicron, &|_, it| it[48] = 9, "is not read"),
+        (jmicron, &|_, it| it[48] = 9, "is not supported"),
     ];
     for (case, change, wanted) in cases {
         let (disks, _) = image(case, case.3[1], change);
