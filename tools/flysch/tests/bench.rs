@@ -380,7 +380,7 @@ fn what_zones_cannot_be_is_one_line() {
     let zoned = "nvme,size=32M,zones=1M";
     for (target, options, line) in [
         ("nvme,size=32M", &["--rw=write"][..], "the disk has no zones: use `nvme,zones=64M`"),
-        ("null", &["--zonesize=1000"], "a zone of 1000 with a capacity of 1000 cannot be"),
+        ("null", &["--zonesize=1000"], "a zone of 1000 with a capacity of 1000 is impossible"),
         (zoned, &["--rw=write", "--zonesize=2m"], "zonesize=2m, but the zones of the disk have 1m"),
         (
             zoned,
