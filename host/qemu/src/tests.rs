@@ -220,8 +220,8 @@ fn a_missing_program_is_told_with_the_release_that_is_needed() {
     let program = PathBuf::from("/nowhere/qemu");
     let refused = |options: Options| {
         let machine = Machine::start(&options).unwrap_err().to_string();
-        let device = match &options.socket {
-            Some(socket) => guest::Device::Served(socket.clone()),
+        let device = match options.socket.clone() {
+            Some(socket) => guest::Device::Served(socket),
             None => guest::Device::Own(options),
         };
         let boot = guest::Boot {
