@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use flysch_api::count::counted;
 use flysch_image::create::{CreateError, Making, UbiPlan};
 use flysch_ubi::create::ImageOptions;
 use serde_json::json;
@@ -84,8 +85,10 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     })?;
     target.finish()?;
     let mut line = format!(
-        "{} volumes, {} erase blocks; they ask for {} on the chip",
-        written.volumes, written.blocks, written.reserved
+        "{}, {}; they ask for {} on the chip",
+        counted(written.volumes, "volume", "volumes"),
+        counted(written.blocks, "erase block", "erase blocks"),
+        written.reserved
     );
     if arguments.verbose {
         line.push_str(&format!(
