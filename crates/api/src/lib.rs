@@ -15,6 +15,7 @@
 //! | [`volume`] | logical erase blocks | `ubi`, flat image files | `ubifs` |
 //! | [`vfs`] | names, files, directories | file systems | FUSE, the command line |
 //! | [`finding`](mod@finding) | findings of a check | `ubi`, file systems | the command line |
+//! | [`count`] | numbers of things in messages | | all that have messages |
 //! | [`trace`] | the stamps one request collects on its way down and up | everyone on the way | reports |
 //!
 //! All queued devices work the same way: `submit`/`start`, then `ring` once per batch, then
@@ -31,6 +32,7 @@ extern crate std;
 
 pub mod block;
 pub mod command;
+pub mod count;
 pub mod crypto;
 pub mod data;
 pub mod finding;

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{Error, FileKind, Inode};
@@ -116,7 +117,8 @@ impl<F: Flash> Checker<'_, F> {
             self.problem(problem);
         }
         if fs.index.problems_dropped != 0 {
-            let text = format!("{} more places are damaged", fs.index.problems_dropped);
+            let (one, many) = ("more place is damaged", "more places are damaged");
+            let text = counted(fs.index.problems_dropped, one, many).to_string();
             self.find(Severity::Lost, "flash", text, Subject::default());
         }
     }

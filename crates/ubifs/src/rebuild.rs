@@ -8,6 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{BLOCK_SIZE, Key};
@@ -64,7 +65,9 @@ pub(crate) fn collect<V: Volume>(
         }
     }
     drop_truncated(&mut entries);
-    let problem = format!("{} nodes of {} lost ranges were collected", entries.len(), lost.len());
+    let ranges = counted(lost.len(), "lost range", "lost ranges");
+    let (one, many) = (format!("node of {ranges} was"), format!("nodes of {ranges} were"));
+    let problem = format!("{} collected", counted(entries.len(), &one, &many));
     findings.push(finding(Severity::Note, "index", problem, Place::default()));
     entries
 }

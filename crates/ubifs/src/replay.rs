@@ -11,6 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
@@ -543,7 +544,8 @@ fn drop_incomplete_group<V: Volume>(
         dropped += 1;
     }
     if dropped != 0 {
-        let problem = format!("{dropped} nodes of an incomplete group are dropped");
+        let (one, many) = ("node of an incomplete group is", "nodes of an incomplete group are");
+        let problem = format!("{} dropped", counted(dropped, one, many));
         let place = access.place(part.lnum, part.start);
         findings.push(finding(Severity::Note, "journal", problem, place));
     }

@@ -4,14 +4,16 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
-use crate::version::{OLDEST, Version};
+use crate::version::Version;
 
 /// The purpose of a QEMU, which determines the required release. Its text is the remedy if there is
 /// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Its own devices; the UFS device was added in 8.2.
+    /// Its own devices other than eMMC; the newest of them, the UFS device, was added in 8.2.
     Devices,
+    /// Its eMMC device: that with replay protected memory, which was added in 11.
+    Emmc,
     /// Its client for devices served by other processes, which was added in 11.
     Client,
 }
@@ -23,7 +25,7 @@ impl fmt::Display for Need {
                 "install QEMU 8.2 or newer: `apt install -t bookworm-backports qemu-system-x86` on \
                  Debian 12, `apt install qemu-system-x86` on later releases"
             }
-            Self::Client => {
+            Self::Emmc | Self::Client => {
                 "install QEMU 11 or newer: `apt install -t trixie-backports qemu-system-x86` on \
                  Debian 13, `apt install qemu-system-x86` on later releases"
             }
@@ -32,7 +34,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// Why QEMU's UFS device could not be started.
+/// Why one of QEMU's devices could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -55,24 +57,20 @@ pub enum Error {
         cause: String,
     },
     /// The binary is a QEMU older than the UFS device.
-    #[error(
-        "QEMU {version} (`{}`) is too old: its UFS device came with {OLDEST}; {}",
-        program.display(),
-        Need::Devices
-    )]
+    #[error("QEMU {version} (`{}`) is too old; {need}", program.display())]
     TooOld {
+        /// The purpose.
+        need: Need,
         /// The binary.
         program: PathBuf,
         /// Its version.
         version: Version,
     },
-    /// A QEMU that is new enough but was built without the device.
-    #[error(
-        "QEMU {version} (`{}`) was built without the `{device}` device; {}",
-        program.display(),
-        Need::Devices
-    )]
+    /// A QEMU that is too old for this device, or was built without it.
+    #[error("QEMU {version} (`{}`) has no usable `{device}` device; {need}", program.display())]
     NoDevice {
+        /// The purpose.
+        need: Need,
         /// The device.
         device: &'static str,
         /// The binary.

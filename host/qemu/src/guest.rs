@@ -39,8 +39,11 @@ pub struct Boot<'a> {
 
 impl Boot<'_> {
     fn need(&self) -> Need {
-        let is_served = |device: &Device| matches!(device, Device::Served(_));
-        if self.devices.iter().any(is_served) { Need::Client } else { Need::Devices }
+        let mut needs = self.devices.iter().map(|device| match device {
+            Device::Own(options) => options.controller.need(),
+            Device::Served(_) => Need::Client,
+        });
+        needs.find(|need| *need != Need::Devices).unwrap_or(Need::Devices)
     }
 }
 

@@ -133,6 +133,14 @@ impl Controller {
         }
     }
 
+    /// What a QEMU that has it is needed for.
+    const fn need(self) -> Need {
+        match self {
+            Self::Emmc { .. } => Need::Emmc,
+            Self::Ufs | Self::Nvme(_) | Self::Ahci | Self::Sd => Need::Devices,
+        }
+    }
+
     /// Bytes of the device outside its user area.
     const fn extra_bytes(self) -> u64 {
         match self {
@@ -216,11 +224,11 @@ impl Machine {
     /// What is missing or wrong, in one line that names the remedy.
     pub fn start(options: &Options) -> Result<Self, Error> {
         check(options)?;
-        let need = if options.socket.is_some() { Need::Client } else { Need::Devices };
+        let need = if options.socket.is_some() { Need::Client } else { options.controller.need() };
         let program = process::find(options.program.as_deref(), need)?;
         let version = process::version(&program, need)?;
         if version < version::OLDEST {
-            return Err(Error::TooOld { program, version });
+            return Err(Error::TooOld { need, program, version });
         }
         let units = if options.socket.is_some() { &[][..] } else { &options.units };
         let stores = units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
@@ -687,7 +695,8 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     let unusable = "'driver' expects a pluggable device type";
     let older = words.contains(unusable) || words.contains("rpmb-partition-size' not found");
     if words.contains(&unknown) || older && options.controller.is_card() {
-        return Some(Error::NoDevice { device, program: program.to_path_buf(), version });
+        let (need, program) = (options.controller.need(), program.to_path_buf());
+        return Some(Error::NoDevice { need, device, program, version });
     }
     let line = words.lines().find(|line| line.contains("lock") && line.contains("drive=lu"))?;
     let unit = options.units.iter().find(|u| line.contains(&format!("drive=lu{},", u.lun)))?;

@@ -173,18 +173,26 @@ fn wrong_binaries_are_refused() {
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&path, mode).unwrap();
-        let options = Options { program: Some(path), ..Options::default() };
-        Machine::start(&options).unwrap_err().to_string()
+        move |controller| {
+            let options = Options { program: Some(path.clone()), controller, ..Options::default() };
+            Machine::start(&options).unwrap_err().to_string()
+        }
     };
+    let emmc = Controller::Emmc { boot_bytes: 0, rpmb_bytes: 0 };
     let old = script("old", "echo 'QEMU emulator version 7.2.22 (Debian)'");
+    assert!(old(emmc).contains("too old; install QEMU 11"), "{}", old(emmc));
+    let old = old(Controller::Ufs);
     assert!(old.contains("QEMU 7.2.22") && old.contains("too old"), "{old}");
     let says = |words: &str| {
         format!("test x$1 = x--version && echo 'QEMU emulator version 9.2.0' || {words}")
     };
     let bare = "{ echo \"q: -device ufs: 'ufs' is not a valid device model name\" >&2; exit 1; }";
-    let bare = script("bare", &says(bare));
-    assert!(bare.contains("without the `ufs` device"), "{bare}");
-    let ends = script("ends", &says("{ echo 'last words' >&2; exit 3; }"));
+    let bare = script("bare", &says(bare))(Controller::Ufs);
+    assert!(bare.contains("has no usable `ufs` device; install QEMU 8.2"), "{bare}");
+    let older = "{ echo \"q: 'driver' expects a pluggable device type\" >&2; exit 1; }";
+    let older = script("older", &says(older))(emmc);
+    assert!(older.contains("has no usable `emmc` device; install QEMU 11"), "{older}");
+    let ends = script("ends", &says("{ echo 'last words' >&2; exit 3; }"))(Controller::Ufs);
     assert!(ends.contains("exit status: 3") && ends.contains("last words"), "{ends}");
 }
 
@@ -205,25 +213,33 @@ fn several_machines_at_once() {
     }
 }
 
-/// Served devices need a newer QEMU than QEMU's own do: the remedy names it.
+/// Served devices and QEMU's own eMMC device need a newer QEMU than the others: the remedy names
+/// it.
 #[test]
 fn a_missing_program_is_told_with_the_release_that_is_needed() {
     let program = PathBuf::from("/nowhere/qemu");
-    let machine = |socket| {
-        let options = Options { program: Some(program.clone()), socket, ..Options::default() };
-        Machine::start(&options).unwrap_err().to_string()
+    let refused = |options: Options| {
+        let machine = Machine::start(&options).unwrap_err().to_string();
+        let device = match options.socket.clone() {
+            Some(socket) => guest::Device::Served(socket),
+            None => guest::Device::Own(options),
+        };
+        let boot = guest::Boot {
+            program: Some(&program),
+            arguments: Vec::new(),
+            memory_mib: 256,
+            devices: &[device],
+            terminal: false,
+        };
+        assert_eq!(guest::Guest::start(&boot).unwrap_err().to_string(), machine);
+        machine
     };
-    assert!(machine(None).contains("install QEMU 8.2 or newer"), "{}", machine(None));
-    let served = machine(Some("served.sock".into()));
+    let named = Options { program: Some(program.clone()), ..Options::default() };
+    let own = refused(named.clone());
+    assert!(own.contains("install QEMU 8.2 or newer"), "{own}");
+    let served = refused(Options { socket: Some("served.sock".into()), ..named.clone() });
     assert!(served.contains("install QEMU 11 or newer"), "{served}");
-    let devices = [guest::Device::Served("served.sock".into())];
-    let boot = guest::Boot {
-        program: Some(&program),
-        arguments: Vec::new(),
-        memory_mib: 256,
-        devices: &devices,
-        terminal: false,
-    };
-    let guest = guest::Guest::start(&boot).unwrap_err().to_string();
-    assert!(guest.contains("install QEMU 11 or newer"), "{guest}");
+    let controller = Controller::Emmc { boot_bytes: 0, rpmb_bytes: 0 };
+    let emmc = refused(Options { controller, ..named });
+    assert!(emmc.contains("install QEMU 11 or newer"), "{emmc}");
 }

@@ -314,7 +314,7 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         ("cam rescan 0:0 --on ufs,size=64M", "name `all`, a bus, or a bus:target:lun"),
         ("cam modepage -m 99 --on ufs,size=64M", "not the number of a page"),
         ("cam modepage -m 8 -e XYZ=1 -y --on ufs,size=64M", "fields: IC; ABPF"),
-        ("cam modepage -m 8 -e WCE=2 -y --on ufs,size=64M", "WCE has 1 bits"),
+        ("cam modepage -m 8 -e WCE=2 -y --on ufs,size=64M", "WCE has 1 bit\n"),
         ("cam debug", "you must specify \"all\", \"off\", or a bus"),
         ("cam debug -c tur", "you must specify \"all\", \"off\", or a bus"),
         ("cam debug 0 tur", "without one of -I, -P, -T, -S, -X, -c, -p"),

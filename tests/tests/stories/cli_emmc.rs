@@ -130,7 +130,7 @@ fn what_a_card_lacks_is_said_in_a_line() {
         ("enh_area set 0 139264 --yes", "emmc,size=256M", 2, "131072 KiB that can be enhanced"),
         ("enh_area set 5 8192 --yes", "emmc,size=256M", 2, "whole write protect groups"),
         ("enh_area set 262144 8192 --yes", "emmc,size=256M", 2, "ends before 262144 KiB"),
-        ("gp create 8192 5 0 0 --yes", "emmc,size=256M", 2, "5 is not in 1..=4"),
+        ("gp create 8192 5 0 0 --yes", "emmc,size=256M", 2, "it must be 1 to 4"),
         ("gp create 100 1 0 0 --yes", "emmc,size=256M", 2, "whole write protect groups"),
         ("gp create 8192 1 1 2 --yes", "emmc,size=256M", 2, "not both"),
         ("writeprotect user set temp 1 5", "emmc,size=256M", 2, "write protect group"),

@@ -98,13 +98,23 @@ fn help_completions_and_manual_page_are_there() {
     for command in ["bench", "devlist", "ufs", "copy", "targets"] {
         assert!(help.contains(command), "{command}");
     }
+    for (words, of) in [("help", "--help"), ("image help", "image --help")] {
+        for asks in ["", "--help", "-h"] {
+            assert_eq!(printed(&format!("{words} {asks}")), printed(of), "{words} {asks}");
+        }
+    }
+    assert_eq!(printed("help bench flash --help"), printed("help bench flash"));
+    let wrong = run("help nonsense --help");
+    assert_eq!(wrong.status, 2, "{}", wrong.stderr);
     assert!(printed("completions bash").contains("_flysch"));
     let mut pages = vec![String::new()];
     let mut count = 0;
     while let Some(words) = pages.pop() {
         let page = printed(&format!("man {words}"));
         let name = format!("flysch {words}").trim().replace(' ', "-");
-        assert!(page.contains(&format!(".TH {name} 1")), "{words}: {}", &page[..200]);
+        let version = env!("CARGO_PKG_VERSION");
+        let title = format!(".TH {name} 1 \" \" \"flysch {version}\" \"Flysch manual\"\n");
+        assert!(page.contains(&title), "{words}: {}", &page[..200]);
         count += 1;
         // Every page referred to by another can be printed.
         for line in page.replace('\\', "").lines().filter(|line| line.starts_with("flysch-")) {
@@ -115,6 +125,11 @@ fn help_completions_and_manual_page_are_there() {
     }
     assert!(count > 20, "{count} pages");
     assert_eq!(run("man bench nonsense").status, 2);
+    for words in ["--json completions bash", "--json man", "man bench --json"] {
+        let ran = run(words);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{words}");
+        assert!(ran.stderr.contains("JSON"), "{words}: {}", ran.stderr);
+    }
     assert!(printed("targets").contains("ufs@qemu"));
 }
 

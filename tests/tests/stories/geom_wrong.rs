@@ -38,7 +38,7 @@ const ROWS: &[(&str, i32, &str)] = &[
     ("-f a.img mirror label -b foo m a", 2, "`foo` is not one of load, prefer"),
     ("-f a.img mirror configure -p 3 m", 2, "mirror configure -p <PRIORITY> <NAME> <PROVIDER>`"),
     ("-f a.img mirror dump a", 1, "a: there is no metadata of MIRROR in its last sector"),
-    ("-f a.img nop create -r 200 a", 2, "200 is not in 0..=100"),
+    ("-f a.img nop create -r 200 a", 2, "it must be 0 to 100"),
     ("-f a.img nop create -e 7 a", 2, "it must be 5 (EIO) or 6 (ENXIO)"),
     ("-f a.img -f b.img nop create -Z x a b", 2, "-Z: only one provider can have the name"),
     (

@@ -186,7 +186,13 @@ impl JobFile {
         Ok(())
     }
 
+    /// Applies options of the command line, which are those of one job: to fio each `name` there
+    /// begins another.
     fn override_with(&mut self, job: &mut Job, options: &Overrides) -> Result<(), JobError> {
+        if options.iter().filter(|(name, _)| name == "name").count() > 1 {
+            let message = "--name is given twice: for several jobs write a job file".to_string();
+            return Err(JobError { place: Place::CommandLine, message });
+        }
         for (name, value) in options {
             self.apply(job, name, value.as_deref(), &Place::CommandLine)?;
         }

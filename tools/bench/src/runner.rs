@@ -24,6 +24,7 @@ mod zoned;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use flysch_api::block::{self, Device};
+use flysch_api::count::counted;
 use flysch_api::machine::{Clock, Instant, Wake};
 
 use crate::statistics::Statistics;
@@ -305,7 +306,10 @@ pub enum Error {
         cause: LogError,
     },
     /// Requests are in flight, but the device has gone quiet for good.
-    #[error("the device went idle with {in_flight} requests unanswered: a completion was lost")]
+    #[error(
+        "the device went idle with {} unanswered: a completion was lost",
+        counted(*in_flight, "request", "requests")
+    )]
     Stalled {
         /// Requests without an answer.
         in_flight: u32,

@@ -9,6 +9,7 @@ use crate::results::{
     Areas, DirectionResults, Incident, JobResults, Latency, Layer, Results, SteadyResults,
     TargetResults,
 };
+use flysch_api::count::counted;
 use format::{binary_size, rate, share, time};
 
 /// The percentiles in every table of areas.
@@ -156,14 +157,16 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         writeln!(
             out,
             "  {direction:<6} {} IOPS   {mib:.1} MiB/s ({mega:.1} MB/s)   \
-             {requests} requests, {} in {seconds:.3} s",
+             {}, {} in {seconds:.3} s",
             rate(*iops),
+            counted(*requests, "request", "requests"),
             binary_size(*bytes),
         )?;
         write_areas(out, results, percentiles)?;
     }
     if let Some(sync) = &job.sync {
-        writeln!(out, "  flush  {} flushes   {}", sync.count, latency_words(sync))?;
+        let flushes = counted(sync.count, "flush", "flushes");
+        writeln!(out, "  flush  {flushes}   {}", latency_words(sync))?;
     }
     if let Some(verified) = &job.verified {
         let (bytes, method) = (verified.bytes, &verified.method);
@@ -177,11 +180,11 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
                 "  verify {size} ({bytes} bytes) verified with {method}, all as written"
             )?,
             n => {
-                let blocks = if n == 1 { "block is" } else { "blocks are" };
+                let blocks = counted(n, "block is", "blocks are");
                 writeln!(
                     out,
                     "  verify {size} ({bytes} bytes) verified with {method}, \
-                     {n} {blocks} NOT AS WRITTEN"
+                     {blocks} NOT AS WRITTEN"
                 )?;
             }
         }
@@ -199,8 +202,8 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
             Some(failure) => failure.clone(),
             None => format!("tolerated by continue_on_error, the first: {first}"),
         };
-        let requests = if job.failures == 1 { "request" } else { "requests" };
-        writeln!(out, "  failed {} {requests}; {cause}", job.failures)?;
+        let requests = counted(job.failures, "request", "requests");
+        writeln!(out, "  failed {requests}; {cause}")?;
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ pub(crate) mod versions;
 
 use core::fmt;
 
+use flysch_api::count::counted;
 use flysch_api::machine::Instant;
 use md5::Digest;
 
@@ -466,12 +467,12 @@ impl fmt::Display for Mismatch {
                 write!(f, "stale: write {found} is there, write {expected} is lost")
             }
             Self::OtherRun => f.write_str("stale: written by an earlier run"),
-            Self::Flipped { first, bits: 1, .. } => write!(f, "1 bit is flipped, in byte {first}"),
-            Self::Flipped { first, last, bits } if first == last => {
-                write!(f, "{bits} bits are flipped, in byte {first}")
-            }
             Self::Flipped { first, last, bits } => {
-                write!(f, "{bits} bits are flipped, in bytes {first} to {last}")
+                counted(*bits, "bit is flipped", "bits are flipped").fmt(f)?;
+                match first == last {
+                    true => write!(f, ", in byte {first}"),
+                    false => write!(f, ", in bytes {first} to {last}"),
+                }
             }
             Self::Torn { first, last } => {
                 write!(f, "torn: bytes {first} to {last} are not what was written")

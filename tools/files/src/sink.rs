@@ -189,7 +189,16 @@ pub fn make_folder(path: &Path) -> io::Result<Vec<Made>> {
         .collect();
     while let Some(folder) = absent.pop() {
         // The innermost comes first, so it is dropped before the others.
-        made.insert(0, Made::folder(folder)?);
+        made.insert(
+            0,
+            Made::folder(folder).map_err(|error| match error.kind() {
+                // Whatever exists there is not a folder.
+                io::ErrorKind::AlreadyExists if !folder.is_dir() => {
+                    io::ErrorKind::NotADirectory.into()
+                }
+                _ => error,
+            })?,
+        );
     }
     Ok(made)
 }

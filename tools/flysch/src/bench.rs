@@ -11,6 +11,7 @@ mod trace;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::builder::RangedU64ValueParser;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, Demand, PlayError, PlayOptions};
 use flysch_bench::published::{Column, Origin};
@@ -71,6 +72,7 @@ pub(crate) struct Arguments {
     trace: Option<PathBuf>,
     /// How many requests each lane's trace keeps per stage; it keeps the last ones.
     #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     trace_records: usize,
     /// Put an I/O scheduler in front of every lane: `default`, or rules such as
     /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
@@ -101,7 +103,7 @@ fn parse_clock(text: &str) -> Result<ClockKind, String> {
         "virtual" => Ok(ClockKind::Virtual),
         "hybrid" => Ok(ClockKind::Hybrid),
         "real" => Ok(ClockKind::Real),
-        _ => Err(format!("--clock {text}: use virtual, hybrid or real")),
+        _ => Err("use virtual, hybrid or real".to_owned()),
     }
 }
 
@@ -250,7 +252,7 @@ fn run_on(
     let file = jobs.file.as_ref().unwrap_or(&table);
     let mut progress = Progress::share("running");
     let mut show = |fraction: f64| progress.set((fraction * 1000.0) as u64);
-    let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
+    let trace_records = if arguments.trace.is_some() { arguments.trace_records } else { 0 };
     let options = PlayOptions { trace_records, progress: Some(&mut show), zones };
     let (before, energy) = (stack.incidents(), stack.energy());
     let mut scheduled = Vec::new();

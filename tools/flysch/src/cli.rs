@@ -1,9 +1,10 @@
 //! The command line.
 
 use std::error::Error;
+use std::num::ParseIntError;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -82,12 +83,26 @@ pub(crate) enum Command {
 /// The error for a command that was given without its verb.
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
+impl Command {
+    /// Its name if what it prints is text in a format of its own, even with `--json`.
+    pub(crate) fn in_own_format(&self) -> Option<&'static str> {
+        match self {
+            Self::Completions { .. } => Some("completions"),
+            Self::Man { .. } => Some("man"),
+            _ => None,
+        }
+    }
+}
+
 /// Ends the command for words that it does not understand. An unreadable value is reported in one
 /// line by the parser that tried to read it.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
+    if let Some(help) = help_of_help(error) {
+        help.exit();
+    }
     match error.source() {
         Some(cause) if error.kind() == ErrorKind::ValueValidation => {
-            eprintln!("flysch: {}", of_value(error, &cause.to_string()));
+            eprintln!("flysch: {}", of_value(error, &in_words(cause)));
             std::process::exit(2)
         }
         _ if !error.use_stderr() || error.kind() == HELP_INSTEAD => error.exit(),
@@ -99,6 +114,32 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
     }
 }
 
+/// The help that is meant by `help` with `--help`, an option that clap does not give to it.
+fn help_of_help(error: &clap::Error) -> Option<clap::Error> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let asks = |word: &str| word == "--help" || word == "-h";
+    let words = geom::long_form(std::env::args_os()).into_iter();
+    let words = words.filter(|word| !word.to_str().is_some_and(asks));
+    asks(word).then(|| Cli::try_parse_from(words).err()).flatten().filter(|help| !help.use_stderr())
+}
+
+/// Why a number cannot be read, which the standard library and clap tell in the words of Rust.
+fn in_words(cause: &(dyn Error + 'static)) -> String {
+    let text = cause.to_string();
+    if cause.is::<ParseIntError>() {
+        return "it is not a whole number that is possible there".into();
+    }
+    match text.split_once(" is not in ").and_then(|(_, range)| range.split_once("..")) {
+        Some((least, most)) if most.parse::<u64>() == Ok(u64::MAX) => {
+            format!("it must be {least} or more")
+        }
+        Some((least, most)) => format!("it must be {least} to {}", most.trim_start_matches('=')),
+        None => text,
+    }
+}
+
 /// Why a value cannot be read. The parser of a number does not know where the number stood.
 fn of_value(error: &clap::Error, why: &str) -> String {
     let told = (error.get(ContextKind::InvalidValue), error.get(ContextKind::InvalidArg));
@@ -107,5 +148,34 @@ fn of_value(error: &clap::Error, why: &str) -> String {
             format!("`{value}` for `{argument}`: {why}")
         }
         _ => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of all help texts, word by word.
+    fn examples(command: &clap::Command) -> Vec<Vec<String>> {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = text.lines().filter(|line| line.starts_with("  flysch "));
+        let own = lines.map(|line| shlex::split(line).expect("a line for a shell"));
+        own.chain(command.get_subcommands().flat_map(examples)).collect()
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        let all = examples(&Cli::command());
+        assert!(all.len() > 30, "{} examples", all.len());
+        for mut words in all {
+            let is_shells = |word: &String| ["|", "&", "2>"].contains(&word.as_str());
+            let end = words.iter().position(is_shells).unwrap_or(words.len());
+            words.truncate(end);
+            let parsed = Cli::try_parse_from(geom::long_form(words.iter().map(Into::into)));
+            assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+            // Behind `--` it would belong to the words of another program.
+            let mut others = words.iter().skip_while(|word| *word != "--").skip(1);
+            assert!(!others.any(|word| word.starts_with("--")), "{words:?}");
+        }
     }
 }

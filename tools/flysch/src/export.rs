@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use flysch_api::block::{Device, Geometry};
+use flysch_api::count::counted;
 use flysch_api::machine::Clock;
 use flysch_export::{Counts, Event, Handle, Server};
 use flysch_files::SocketFile;
@@ -77,7 +78,8 @@ pub(crate) struct Arguments {
     ublk_recover: bool,
     /// The export's name; clients that ask for no name get it as well. For a virtual machine it is
     /// the serial number, of which 20 bytes are visible.
-    #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = parse_name)]
     name: String,
     /// Encrypt NBD with ca-cert.pem, server-cert.pem and server-key.pem in this folder, and
     /// ca-crl.pem if it exists (QEMU's names).
@@ -104,7 +106,7 @@ impl Arguments {
 fn parse_name(text: &str) -> Result<String, String> {
     match text.len() {
         0..=4096 => Ok(text.to_owned()),
-        length => Err(format!("--name has {length} bytes, but NBD takes 4096 at most")),
+        length => Err(format!("it has {length} bytes, but NBD takes 4096 at most")),
     }
 }
 
@@ -454,32 +456,28 @@ fn words(line: &Value) -> String {
         "trouble" => format!("client {}: {}", number("client"), text("what")),
         "gone" => {
             let (client, why) = (number("client"), text("why"));
-            format!("client {client}: {why}; {}", counted(line))
+            format!("client {client}: {why}; {}", sums(line))
         }
         _ => {
             let incidents = output::incident_words(&line["incidents"]);
             let incidents: String = incidents.iter().map(|one| format!("; {one}")).collect();
-            format!("ended; {}{incidents}", counted(line))
+            format!("ended; {}{incidents}", sums(line))
         }
     }
 }
 
-fn counted(line: &Value) -> String {
+/// What was done, in words.
+fn sums(line: &Value) -> String {
     let number = |key: &str| line[key].as_u64().unwrap_or_default();
-    let one = |count: u64, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    };
+    let (reads, writes) = (number("reads"), number("writes"));
+    let (read, written) = (number("bytes_read"), number("bytes_written"));
     let mut parts = vec![
-        format!("{} ({})", one(number("reads"), "read"), size::display(number("bytes_read"))),
-        format!("{} ({})", one(number("writes"), "write"), size::display(number("bytes_written"))),
-        match number("flushes") {
-            1 => "1 flush".to_owned(),
-            count => format!("{count} flushes"),
-        },
+        format!("{} ({})", counted(reads, "read", "reads"), size::display(read)),
+        format!("{} ({})", counted(writes, "write", "writes"), size::display(written)),
+        counted(number("flushes"), "flush", "flushes").to_string(),
     ];
     if number("trims") > 0 {
-        parts.push(one(number("trims"), "trim"));
+        parts.push(counted(number("trims"), "trim", "trims").to_string());
     }
     if number("failed") > 0 {
         parts.push(format!("{} failed", number("failed")));

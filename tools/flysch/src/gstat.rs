@@ -76,7 +76,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     let micros = micros.filter(|micros| (1..=86_400_000_000).contains(micros));
     micros
         .map(Duration::from_micros)
-        .ok_or_else(|| format!("-I {text}: give a time such as 500ms or 2s, up to a day"))
+        .ok_or_else(|| "give a time such as 500ms or 2s, up to a day".to_owned())
 }
 
 /// Shows it.

@@ -49,6 +49,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
+    if let Some(name) = command.in_own_format().filter(|_| output.json()) {
+        return Err(Failure::usage(format!("`{name}` prints no JSON: leave out --json")));
+    }
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Devlist(arguments) => cam::devlist::run(arguments, output),

@@ -98,7 +98,11 @@ impl Output {
             widest.max(heading[column].chars().count())
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
+        // Versions and addresses begin with a digit as well.
+        let is_number = |cell: &str| {
+            let is_one = !cell.contains(':') && cell.matches('.').count() < 2;
+            is_one && cell.starts_with(|c: char| c.is_ascii_digit())
+        };
         let right: Vec<bool> = (0..columns)
             .map(|column| {
                 let mut cells = rows.iter().filter_map(|row| row.get(column)).peekable();
@@ -171,4 +175,21 @@ pub(crate) fn incident_words(incidents: &Value) -> Vec<String> {
         format!("{} {} {}", word("source"), word("what"), incident["count"])
     };
     incidents.as_array().into_iter().flatten().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_right_aligned_and_versions_are_not() {
+        let (mut output, kept) = Output::kept(false);
+        let rows = [["7.3.4", "00:01.0", "9 MiB"], ["6.12.118", "00:1f.2", "10.5 MiB"]];
+        let rows = rows.map(|row| row.map(String::from).to_vec());
+        output.table(&["Version", "Address", "Size"], &rows).unwrap();
+        output.finish().unwrap();
+        let text = String::from_utf8(kept.take()).unwrap();
+        let lines = ["Version   Address      Size", "7.3.4     00:01.0     9 MiB"];
+        assert_eq!(text.lines().take(2).collect::<Vec<_>>(), lines);
+    }
 }

@@ -33,12 +33,12 @@ fn in_one_line(command: &clap::Command, words: &[OsString], error: &clap::Error)
     let mut paragraphs = text.split("\n\n").map(lines);
     let what = paragraphs.next().unwrap_or_default();
     let mut line = what.trim_start_matches("error: ").to_string();
-    let mut usage = None;
+    // A command with subcommands has a second line of usage, for those.
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
     for paragraph in paragraphs {
         if let Some(hint) = paragraph.strip_prefix("tip: ").filter(|it| it.contains("similar")) {
             line += &format!(": {hint}");
         }
-        usage = usage.or(paragraph.strip_prefix("Usage: ").map(String::from));
     }
     let name = path(command, words).last().and_then(|it| it.get_bin_name()).unwrap_or("flysch");
     match usage.filter(|_| error.kind() != ErrorKind::InvalidSubcommand) {
@@ -60,7 +60,15 @@ fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
         let mut names = at.get_arguments().filter_map(clap::Arg::get_long);
         names.any(|name| found.strip_prefix("--") == Some(name))
     };
-    if let Some(at) = above.iter().rposition(|at| has(at)) {
+    let number = found.strip_prefix('-').filter(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+    if number.is_some() {
+        let word = words.iter().filter_map(|word| word.to_str()).find(|it| it.starts_with(found));
+        let word = word.unwrap_or(found);
+        return Some(format!("`{word}` is negative, and no negative number is taken there"));
+    }
+    // Options that only go without a subcommand are not for this one.
+    let is_owner = |at: &&clap::Command| has(at) && !at.is_args_conflicts_with_subcommands_set();
+    if let Some(at) = above.iter().rposition(is_owner) {
         let (owner, next) = (path[at].get_bin_name().unwrap_or_default(), path[at + 1].get_name());
         return Some(format!("`{found}` is an option of `{owner}`: put it before `{next}`"));
     }

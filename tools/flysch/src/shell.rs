@@ -1,9 +1,11 @@
 //! What shells and `man` need to know about the command.
 
+use std::io;
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::failure::Failure;
@@ -18,17 +20,38 @@ pub(crate) fn completions(shell: Shell, output: &mut Output) -> Result<(), Failu
 
 /// The manual page of the command, or of the subcommand that `words` name.
 pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> {
-    let mut all = without_help(Cli::command());
-    all.build();
-    let mut page = Vec::new();
-    clap_mangen::Man::new(named(&all, words)?.clone()).render(&mut page)?;
-    output.bytes(&page)
+    let all = documented();
+    let mut text = Vec::new();
+    page(named(&all, words)?).render(&mut text)?;
+    output.bytes(&text)
 }
 
 /// The manual pages of all commands, as files in `folder`, each named as others refer to it.
 pub(crate) fn all_pages(folder: &Path) -> Result<(), Failure> {
-    let written = clap_mangen::generate_to(without_help(Cli::command()), folder);
+    let written = write_pages(&documented(), folder);
     written.map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))
+}
+
+fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below, folder)?;
+    }
+    page(command).generate_to(folder)?;
+    Ok(())
+}
+
+/// The manual page of `command`, one of [`documented`].
+fn page(command: &clap::Command) -> Man {
+    // The date is blank and not empty: an empty one is left out, and what follows takes its place.
+    let source = concat!("flysch ", env!("CARGO_PKG_VERSION"));
+    Man::new(command.clone()).date(" ").source(source).manual("Flysch manual")
+}
+
+/// The command as its pages describe it.
+fn documented() -> clap::Command {
+    let mut all = without_help(Cli::command());
+    all.build();
+    all
 }
 
 /// The command that `words` name under `all`; each name as typed, or as pages refer to it.
@@ -82,8 +105,7 @@ mod tests {
             let below = command.get_subcommands();
             1 + below.map(|it| pages(it, &format!("{name}-{}", it.get_name()), all)).sum::<usize>()
         }
-        let mut all = without_help(Cli::command());
-        all.build();
+        let all = documented();
         assert!(pages(&all, "flysch", &all) > 60);
         for word in ["nonsense", "flysch-", "flysch-nonsense", "ufs-", "ufs-nonsense", "flyschufs"]
         {

@@ -1,5 +1,6 @@
 //! Checking everything in an image.
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 
@@ -58,7 +59,8 @@ fn check_flash(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
             let place = Place { peb: Some(block), leb: None, offset };
             match part.flash.read(at, &mut page) {
                 Ok(corrected) if corrected.bits > 0 => {
-                    let text = format!("{} bits corrected", corrected.bits);
+                    let text =
+                        counted(corrected.bits, "bit corrected", "bits corrected").to_string();
                     tell(None, simple(Severity::Note, "page", text, place));
                 }
                 Ok(_) => {}

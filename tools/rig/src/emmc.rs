@@ -1,5 +1,6 @@
 //! eMMC and SD stacks: machine, driver, ports, disks.
 
+use flysch_api::count::counted;
 use flysch_api::machine::{Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, sdda};
@@ -237,9 +238,9 @@ impl<M: Machine> Emmc<M> {
         let Device { timing, lines, queue_depth, .. } = self.host().device();
         let queue = match queue_depth {
             0 => "one command at a time".into(),
-            depth => format!("{depth} tasks"),
+            depth => counted(*depth, "task", "tasks").to_string(),
         };
-        format!("{timing} on {lines} lines, {queue}")
+        format!("{timing} on {}, {queue}", counted(*lines, "line", "lines"))
     }
 
     pub(crate) fn host(&self) -> &Host<M> {

@@ -2,6 +2,7 @@
 
 use flysch_api::command::{Command, Direction, Ended, NotStarted, NvmeCommand, NvmeStatus};
 use flysch_api::command::{Ordering, Port as _, Token};
+use flysch_api::count::counted;
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Identity, Machine, Wake};
 use flysch_bench::results::Incident;
@@ -253,10 +254,7 @@ pub(crate) fn open_pci(
 }
 
 fn queues(count: u8) -> String {
-    match count {
-        1 => "1 queue".into(),
-        queues => format!("{queues} queues"),
-    }
+    counted(count, "queue", "queues").to_string()
 }
 
 fn driver_options(queues: u8, needs: &Needs) -> Options {

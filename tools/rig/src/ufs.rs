@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use flysch_api::command::NotStarted;
+use flysch_api::count::counted;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
@@ -303,8 +304,7 @@ pub(crate) fn open_pci(
 fn queues(mcq: Option<u8>) -> String {
     match mcq {
         None => "single doorbell".into(),
-        Some(1) => "1 queue".into(),
-        Some(queues) => format!("{queues} queues"),
+        Some(queues) => counted(queues, "queue", "queues").to_string(),
     }
 }
 

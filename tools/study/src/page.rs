@@ -1,5 +1,6 @@
 //! The study as one page for the browser: bars, tables, and the command behind every number.
 
+use flysch_api::count::counted;
 use flysch_bench::page::{self, Bar, BarChart, Frame, Share, Table};
 use serde::Serialize;
 
@@ -99,10 +100,9 @@ fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> BarCha
 fn workloads(study: &Study) -> impl Iterator<Item = (String, Vec<&AreaRow>)> {
     WORKLOADS.into_iter().flat_map(move |(workload, ..)| {
         THREADS.into_iter().map(move |threads| {
-            let s = if threads == 1 { "" } else { "s" };
             let of_it = |row: &&AreaRow| (row.workload, row.threads) == (workload, threads);
             let rows = study.areas.iter().filter(of_it).collect();
-            (format!("{workload}, {threads} thread{s}"), rows)
+            (format!("{workload}, {}", counted(threads, "thread", "threads")), rows)
         })
     })
 }

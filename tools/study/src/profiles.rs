@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use flysch_api::count::counted;
 use serde::Serialize;
 
 use crate::measure::{Error, Measured, command, measure};
@@ -192,7 +193,8 @@ pub fn text(results: &[Results]) -> String {
             if cells > 0 {
                 let _ = writeln!(
                     out,
-                    "  {role}: {cells} cells, {mean:.1} % off on average, {worst:.1} % at worst"
+                    "  {role}: {}, {mean:.1} % off on average, {worst:.1} % at worst",
+                    counted(cells, "cell", "cells")
                 );
             }
         }

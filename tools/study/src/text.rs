@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use flysch_api::count::counted;
+
 use crate::areas::{THREADS, WORKLOADS};
 use crate::board::{Row, Value};
 use crate::equal::{DEVICE_US, NOT_COMPARED, PUBLISHED_PERCENT};
@@ -41,8 +43,7 @@ fn areas(out: &mut String, study: &Study) -> fmt::Result {
     writeln!(out, "The four areas (area 1, a file system, there is none), mean and p99\n")?;
     for (workload, ..) in WORKLOADS {
         for threads in THREADS {
-            let s = if threads == 1 { "" } else { "s" };
-            writeln!(out, "{workload}, {threads} thread{s}")?;
+            writeln!(out, "{workload}, {}", counted(threads, "thread", "threads"))?;
             writeln!(
                 out,
                 "  {:<6}{:>10}{:>9}{:>21}{:>23}{:>21}{:>10}{:>8}{:>7}",

@@ -61,6 +61,9 @@ tasks
 test installs what it needs where it can (root on Debian) and says what to install where it cannot;
 with CI=true in the environment a step that had to be skipped is a failure.";
 
+/// The tasks that take no options.
+const WITHOUT_OPTIONS: [&str; 4] = ["layers", "tidy", "msrv", "lab"];
+
 /// Why a task failed.
 enum Failure {
     /// The task found something wrong, or could not do its work; one line per finding.
@@ -103,6 +106,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             println!("{USAGE}");
             Ok(())
         }
+        plain if WITHOUT_OPTIONS.contains(&plain) && !options.is_empty() => {
+            Err(Failure::Usage(format!("unknown option `{}`", options[0])))
+        }
         "help" => {
             println!("{USAGE}");
             Ok(())
@@ -114,7 +120,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "bench" => bench::run(&Workspace::open()?, options),
         "matrix" | "mutate" | "tables" => of_tests(&Workspace::open()?, task, options),
         "dist" => dist::run(&Workspace::open()?, options),
-        "msrv" => msrv::run(&Workspace::open()?, options),
+        "msrv" => msrv::run(&Workspace::open()?),
         "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
@@ -155,11 +161,24 @@ fn report(report: Report) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Failure, WITHOUT_OPTIONS, run};
+
+    #[test]
+    fn a_task_without_options_refuses_words() {
+        for task in WITHOUT_OPTIONS {
+            for word in ["--only", "docs"] {
+                let refused = run(&[task.to_owned(), word.to_owned()]);
+                let Err(Failure::Usage(why)) = refused else { panic!("{task} {word}") };
+                assert!(why.contains(word), "{why}");
+            }
+        }
+    }
+
     #[test]
     fn a_question_begins_nothing() {
         for task in ["api", "lab", "fuzz", "dist", "msrv", "layers", "nothing of the kind"] {
             for ask in ["-h", "--help"] {
-                assert!(super::run(&[task.to_owned(), ask.to_owned()]).is_ok(), "{task} {ask}");
+                assert!(run(&[task.to_owned(), ask.to_owned()]).is_ok(), "{task} {ask}");
             }
         }
     }

@@ -12,10 +12,7 @@ use crate::{Failure, shell};
 const FOLDERS: [&str; 2] = ["crates/", "host/"];
 
 /// Checks those crates.
-pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
-    if let Some(option) = options.first() {
-        return Err(Failure::Usage(format!("unknown option `{option}`")));
-    }
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let version = promised(&workspace.read("Cargo.toml")?);
     let version = version.ok_or_else(|| "Cargo.toml: no rust-version".to_owned())?;
     let listed = shell::output(Command::new("rustup").args(["toolchain", "list"]))?;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use flysch_api::count::counted;
 use flysch_api::flash;
 
 use crate::AttachError;
@@ -57,7 +58,8 @@ impl fmt::Display for ReadOnly {
             }
             Self::Unreadable { blocks } => write!(
                 f,
-                "{blocks} blocks cannot be read any more; copy what is readable to another chip"
+                "{} cannot be read any more; copy what is readable to another chip",
+                counted(*blocks, "block", "blocks")
             ),
             Self::WornOut { block } => {
                 write!(f, "erase block {block} reached the largest erase counter")

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Flash, FlashMut, Kind};
 use flysch_wire::ubi::{
@@ -202,8 +203,9 @@ fn refuse<F: Flash>(
     let foreign = count(|content| *content == Content::Foreign);
     if foreign > 0 {
         return Err(Error::Refused(format!(
-            "{foreign} erase blocks belong to another image: the flash was not erased before it \
-             was written; format it and write it again"
+            "{} to another image: the flash was not erased before it was written; format it and \
+             write it again",
+            counted(foreign, "erase block belongs", "erase blocks belong")
         )));
     }
     let corrupt = count(|content| matches!(content, Content::Corrupt(_)));

@@ -20,6 +20,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::Inode;
 use flysch_api::volume::{LebState, Volume};
@@ -130,7 +131,8 @@ impl<V: Volume> Check<'_, V> {
         let problem = match self.fs.stat(Inode(inode)) {
             Ok(_) => {
                 let links = self.fs.links(Inode(inode));
-                (links != 0).then(|| format!("inode {inode} is listed, but has {links} links"))
+                let words = counted(links, "link", "links");
+                (links != 0).then(|| format!("inode {inode} is listed, but has {words}"))
             }
             Err(_) => None,
         };

@@ -29,6 +29,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::Error;
 use flysch_api::volume::{Volume, VolumeMut};
@@ -129,7 +130,8 @@ impl fmt::Display for RepairError {
             }
             Self::Write(error) => write!(f, "the repair could not be written: {error}"),
             Self::Unclean(findings) => {
-                write!(f, "{} things are still wrong", findings.len())?;
+                let (one, many) = ("thing is still wrong", "things are still wrong");
+                counted(findings.len(), one, many).fmt(f)?;
                 findings.first().map_or(Ok(()), |first| write!(f, ", the first: {first}"))
             }
         }

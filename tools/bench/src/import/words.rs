@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use flysch_api::count::counted;
+
 use super::summary::{Group, Summary};
 use crate::text::format::{binary_size, share, time};
 
@@ -52,8 +54,7 @@ pub(super) fn title(group: &Group) -> String {
         Some(call) => format!("by {call}"),
         None => "by the kernel".into(),
     };
-    let threads =
-        if group.threads == 1 { "1 thread" } else { &format!("{} threads", group.threads) };
+    let threads = counted(group.threads, "thread", "threads");
     let failed =
         if group.failed > 0 { format!(", {} failed", group.failed) } else { String::new() };
     format!(
@@ -69,8 +70,11 @@ pub(super) fn title(group: &Group) -> String {
 pub(super) fn head(summary: &Summary) -> Vec<String> {
     let Summary { told, loss, .. } = summary;
     let mut lines = vec![format!(
-        "{} I/Os of {} events in {} lines or records; {} of other names",
-        summary.ios, told.events, told.lines, told.other_events
+        "{} of {} in {}; {} of other names",
+        counted(summary.ios, "I/O", "I/Os"),
+        counted(told.events, "event", "events"),
+        counted(told.lines, "line or record", "lines or records"),
+        told.other_events
     )];
     let counts = [
         (told.unknown_lines, "lines were not understood"),

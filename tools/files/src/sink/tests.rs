@@ -182,4 +182,7 @@ fn folders_made_for_nothing_are_taken_away() {
     make_folder(&path).unwrap().into_iter().for_each(Made::keep);
     assert!(path.is_dir());
     assert!(make_folder(&path).unwrap().is_empty());
+    let file = path.join("file");
+    fs::write(&file, "").unwrap();
+    assert_eq!(make_folder(&file).unwrap_err().kind(), ErrorKind::NotADirectory);
 }

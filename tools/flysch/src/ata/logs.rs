@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use flysch_api::count::counted;
 use flysch_wire::ata::identify::set84;
 use flysch_wire::ata::log::{self, STATISTICS, Statistic, address};
 use flysch_wire::ata::{Opcode, SECTOR};
@@ -157,7 +158,7 @@ impl Session<'_> {
         debug_assert!(count <= PAGES_MAX);
         let there = self.page_count(address)?;
         if u32::from(page) + u32::from(count) > u32::from(there) {
-            let line = format!("log {address:#04x} has {there} pages");
+            let line = format!("log {address:#04x} has {}", counted(there, "page", "pages"));
             return Err(Failure::failed(line));
         }
         let bytes = self.pages(address, page, count)?;

@@ -2,6 +2,7 @@
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_api::command::AtaProtocol;
+use flysch_api::count::counted;
 use flysch_wire::ata::command::max_address;
 use flysch_wire::ata::identify::{set82, set119};
 use flysch_wire::ata::{Opcode, SECTOR, dsm};
@@ -128,7 +129,8 @@ impl Session<'_> {
             (at, left) = (at + u64::from(done), left - u64::from(done));
         }
         let told = json!({ "lba": lba, "sectors": count });
-        self.done(&told, &format!("trimmed {count} sectors from {lba} on"))
+        let sectors = counted(count, "sector", "sectors");
+        self.done(&told, &format!("trimmed {sectors} from {lba} on"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use flysch_ahci::AtaCommand;
+use flysch_api::count::counted;
 use flysch_wire::ata::Opcode;
 use flysch_wire::ata::command::smart::{self, test};
 use flysch_wire::ata::log::address;
@@ -105,8 +106,8 @@ impl Session<'_> {
         self.command(command)?;
         let Some(minutes) = minutes.filter(|_| wait) else {
             let told = json!({ "test": code, "minutes": minutes });
-            let until = minutes
-                .map_or_else(String::new, |minutes| format!("; it takes about {minutes} minutes"));
+            let until = minutes.map(|minutes| counted(minutes, "minute", "minutes"));
+            let until = until.map_or_else(String::new, |it| format!("; it takes about {it}"));
             return self.done(&told, &format!("the command is carried out{until}"));
         };
         let data = self.wait_for_test(minutes)?;

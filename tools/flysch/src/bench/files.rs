@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use flysch_api::count::counted;
 use flysch_api::trace::Record;
 use flysch_bench::trace::ring::Ring;
 use flysch_bench::trace::{blktrace, perfetto};
@@ -103,9 +104,10 @@ impl Traces {
         self.files.push(file);
         let lost: u64 = traces.iter().map(Ring::lost).sum();
         if lost > 0 {
-            let kept = records.len();
+            let kept = counted(records.len(), "request", "requests");
+            let lost = counted(lost, "earlier one", "earlier ones");
             eprintln!(
-                "flysch: the trace holds the last {kept} requests and lacks {lost} earlier ones; \
+                "flysch: the trace holds the last {kept} and lacks {lost}; \
                  --trace-records keeps more"
             );
         }

@@ -45,8 +45,7 @@ fn parse_subject(text: &str) -> Result<Subject, String> {
 /// Measures.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let parse = |text: &String| {
-        let target: FlashTarget =
-            text.parse().map_err(|error| Failure::usage(format!("target `{text}`: {error}")))?;
+        let target: FlashTarget = text.parse().map_err(Failure::usage)?;
         Ok((text.clone(), target))
     };
     let targets = arguments.on.iter().map(parse).collect::<Result<Vec<_>, Failure>>()?;

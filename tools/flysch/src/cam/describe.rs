@@ -1,6 +1,7 @@
 //! The results of a scan of each kind of stack, in the terms of the table of devices.
 
 use flysch_ahci::{Multiplier, Quirk};
+use flysch_api::count::counted;
 use flysch_cam::xpt::Description;
 use flysch_cam::{Peripheral, Shape, nda};
 use flysch_emmc::CardKind;
@@ -302,7 +303,8 @@ fn at_port(control: &dyn AhciControl, shape: DiskShape) -> Vec<FoundUnit> {
 /// A port multiplier.
 fn multiplied(multiplier: &Multiplier) -> FoundUnit {
     let switching = if multiplier.fis_switching { "FIS-based" } else { "command-based" };
-    let mut parts = vec![format!("{} ports", multiplier.ports), format!("{switching} switching")];
+    let ports = counted(multiplier.ports, "port", "ports");
+    let mut parts = vec![ports.to_string(), format!("{switching} switching")];
     parts.extend(yes(multiplier.notifies, "notification"));
     let failures = multiplier.failures.iter().enumerate();
     let failures = failures.filter_map(|(port, error)| error.map(|error| (port, error)));

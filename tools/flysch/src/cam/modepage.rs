@@ -1,5 +1,6 @@
 //! `flysch cam modepage`: the mode pages of a unit, by field and in hexadecimal.
 
+use flysch_api::count::counted;
 use flysch_rig::ScsiData;
 use flysch_wire::scsi::Cdb;
 use flysch_wire::scsi::cdb::{ModeSelect, ModeSense, PageControl};
@@ -251,7 +252,8 @@ impl Session<'_> {
             };
             let (field, value) = pair.ok_or_else(wrong)?;
             if value >> field.3 != 0 {
-                let line = format!("`{change}`: {} has {} bits", field.0, field.3);
+                let bits = counted(field.3, "bit", "bits");
+                let line = format!("`{change}`: {} has {bits}", field.0);
                 return Err(Failure::usage(line));
             }
             set(&mut bytes, field, value).ok_or_else(wrong)?;

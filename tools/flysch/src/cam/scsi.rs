@@ -2,6 +2,7 @@
 //! MMC devices support those for which they have an equivalent.
 
 use flysch_ahci::{AtaCommand, AtaData};
+use flysch_api::count::counted;
 use flysch_nvme::AdminCommand;
 use flysch_rig::ScsiData;
 use flysch_wire::ata::Opcode;
@@ -248,8 +249,7 @@ impl Session<'_> {
             return self.output.value(&json!({ "luns": all }));
         }
         if !arguments.list {
-            let plural = if found.len() == 1 { "" } else { "s" };
-            self.output.line(format!("{} LUN{plural} found", found.len()))?;
+            self.output.line(counted(found.len(), "LUN found", "LUNs found"))?;
         }
         if !arguments.count {
             for lun in found {

@@ -1,5 +1,6 @@
 //! `flysch image check`.
 
+use flysch_api::count::counted;
 use flysch_api::finding::Severity;
 use flysch_image::Checked;
 use serde::Serialize;
@@ -61,8 +62,10 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
         let path = source.path.display();
         match wrong {
             0 => output.line(format_args!("{path}: nothing is wrong"))?,
-            1 => output.line(format_args!("{path}: 1 finding"))?,
-            count => output.line(format_args!("{path}: {count} findings"))?,
+            count => {
+                let findings = counted(count, "finding", "findings");
+                output.line(format_args!("{path}: {findings}"))?;
+            }
         }
     }
     match wrong {

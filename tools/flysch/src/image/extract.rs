@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use flysch_api::count::counted;
 use flysch_api::finding::Severity;
 use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Volume};
 use serde_json::json;
@@ -174,16 +175,17 @@ fn report(
         for failure in &total.failures {
             eprintln!("flysch: /{}: {}", shown(&failure.path), failure.cause);
         }
-        output.line(format_args!("{} files, {} bytes", total.files, total.bytes))?;
+        let files = counted(total.files, "file", "files");
+        output.line(format_args!("{files}, {}", counted(total.bytes, "byte", "bytes")))?;
     }
     let missing: Vec<String> = [
-        (total.without_owner, "owners"),
-        (total.without_device, "device nodes"),
-        (total.without_xattr, "extended attributes"),
+        (total.without_owner, "owner", "owners"),
+        (total.without_device, "device node", "device nodes"),
+        (total.without_xattr, "extended attribute", "extended attributes"),
     ]
     .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| counted(count, one, many).to_string())
     .collect();
     if !missing.is_empty() {
         eprintln!(
@@ -194,7 +196,9 @@ fn report(
     match (total.failures.len(), faults.first()) {
         (0, None) => Ok(()),
         (0, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
-        (1, _) => Err(Failure::failed("1 file could not be extracted")),
-        (count, _) => Err(Failure::failed(format!("{count} files could not be extracted"))),
+        (count, _) => {
+            let files = counted(count, "file", "files");
+            Err(Failure::failed(format!("{files} could not be extracted")))
+        }
     }
 }

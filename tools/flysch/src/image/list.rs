@@ -1,5 +1,6 @@
 //! `flysch image ls`.
 
+use flysch_api::count::counted;
 use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem};
 use flysch_image::{Node, resolve, walk};
 use serde::Serialize;
@@ -86,7 +87,10 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     match lister.failures {
         0 => super::show::judge(source, &image),
-        count => Err(Failure::failed(format!("{count} files or directories are damaged"))),
+        count => {
+            let (one, many) = ("file or directory is", "files or directories are");
+            Err(Failure::failed(format!("{} damaged", counted(count, one, many))))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use flysch_api::count::counted;
 use flysch_api::finding::Place;
 use flysch_files::NewFile;
 use flysch_image::{
@@ -312,7 +313,10 @@ fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<
     let path = arguments.source.path.display();
     match output.json() {
         true => output.value(&serde_json::json!({ "restored": blocks }))?,
-        false => output.line(format_args!("{path}: {blocks} blocks are restored"))?,
+        false => {
+            let (one, many) = ("block is restored", "blocks are restored");
+            output.line(format_args!("{path}: {}", counted(blocks, one, many)))?;
+        }
     }
     Ok(())
 }
@@ -338,15 +342,15 @@ fn tell(
         output.line(line(record))?;
     }
     let path = arguments.source.path.display();
+    let changes = counted(records.len(), "change", "changes");
     match (level, is_done) {
         (None, _) => output.line(format_args!("{path}: nothing is wrong"))?,
         (Some(level), true) => {
-            output.line(format_args!("{path}: {} changes, level {level}", records.len()))?;
+            output.line(format_args!("{path}: {changes}, level {level}"))?;
         }
-        (Some(level), false) => output.line(format_args!(
-            "{path}: {} changes at level {level}, none was made",
-            records.len()
-        ))?,
+        (Some(level), false) => {
+            output.line(format_args!("{path}: {changes} at level {level}, none was made"))?;
+        }
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ Examples:
   flysch lab linux --on ufs
   flysch lab linux --on nvme,size=1G --kernel backports --script try.sh --share .
   flysch lab linux --on ufs,faults=timeout:n100 -- 'dd if=/dev/sda of=/dev/null bs=4k; dmesg'
-  flysch lab linux --on emmc@qemu -- 'fio /share/job.fio' --share jobs")]
+  flysch lab linux --on emmc@qemu --share jobs -- 'fio /share/job.fio'")]
 pub(super) struct Arguments {
     /// A device of the guest; may be given more than once.
     #[arg(long = "on", value_name = "TARGET")]

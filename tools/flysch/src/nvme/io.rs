@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use flysch_api::count::counted;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};
 use flysch_wire::nvme::command::{
     CopyFlags, CopySource, DSM_DEALLOCATE, DSM_RANGES_MAX, DsmRange, TransferFlags,
@@ -286,7 +287,9 @@ impl Session<'_> {
 /// Equal numbers of starts and lengths, and not too many.
 fn pairs(starts: usize, lengths: usize, most: usize) -> Result<(), Failure> {
     if starts != lengths {
-        return Err(Failure::usage(format!("{starts} first blocks, but {lengths} lengths")));
+        let starts = counted(starts, "first block", "first blocks");
+        let lengths = counted(lengths, "length", "lengths");
+        return Err(Failure::usage(format!("{starts}, but {lengths}")));
     }
     if starts > most {
         return Err(Failure::usage(format!("{starts} ranges: a command takes at most {most}")));

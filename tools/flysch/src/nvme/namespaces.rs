@@ -78,10 +78,10 @@ impl Session<'_> {
     pub(super) fn delete_ns(&mut self, arguments: &DeleteArguments) -> Result<(), Failure> {
         let nsid = arguments.namespace_id;
         let which = match nsid {
-            ALL_NAMESPACES => "all namespaces".to_owned(),
-            id => format!("namespace {id}"),
+            ALL_NAMESPACES => "all namespaces and all data in them".to_owned(),
+            id => format!("namespace {id} and all data in it"),
         };
-        arguments.consent.ask(&format!("This deletes {which} and all data in them."))?;
+        arguments.consent.ask(&format!("This deletes {which}."))?;
         let cdw10 = [1, 0, 0, 0, 0, 0];
         let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
         self.admin(AdminCommand { nsid, cdw10, ..command })?;

@@ -1,6 +1,7 @@
 //! `flysch ufs wb`.
 
 use clap::{Subcommand, ValueEnum};
+use flysch_api::count::counted;
 use flysch_rig::Control;
 use flysch_ufs::{
     Error, Operation, Output as Answer, PartialFlush, PartialFlushState, ResizeState,
@@ -10,6 +11,9 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
+
+/// One unit in which the buffer is counted, and several.
+const UNIT: (&str, &str) = ("allocation unit", "allocation units");
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -147,7 +151,7 @@ pub(super) fn run(
         ("WriteBooster", on_off(status.enabled).to_owned()),
         ("flush", format!("{} ({flush_status})", on_off(status.flushing))),
         ("in hibernation", on_off(status.flush_in_hibernate).to_owned()),
-        ("buffer", format!("{} allocation units", status.size_units)),
+        ("buffer", counted(status.size_units, UNIT.0, UNIT.1).to_string()),
         ("available", format!("{} %", status.available_percent)),
         ("life", life),
     ];
@@ -197,11 +201,12 @@ fn leaves(state: &PartialFlushState) -> String {
     use flysch_wire::ufs::query::WriteBoosterPartialFlush as Mode;
     match state.mode {
         Mode::None => "nothing".into(),
-        Mode::Fifo => format!("what came last, {} allocation units", state.fifo),
+        Mode::Fifo => format!("what came last, {}", counted(state.fifo, UNIT.0, UNIT.1)),
         Mode::Pinned if state.unpinned => "nothing, pinned data is released".into(),
         Mode::Pinned => format!(
-            "what is pinned, {} allocation units, {} % available",
-            state.pinned, state.pinned_available_percent
+            "what is pinned, {}, {} % available",
+            counted(state.pinned, UNIT.0, UNIT.1),
+            state.pinned_available_percent
         ),
         Mode::Unknown(bits) => format!("unknown mode {bits:#x}"),
     }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use flysch_api::count::counted;
 use flysch_rig::{Control, size};
 use flysch_ufs::{
     Error, Nonce, Operation, Output as Answer, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey,
@@ -152,7 +153,9 @@ pub(super) fn run(
             let request = RpmbRequest::Protect { key, counter, lun: *lun, areas: areas.clone() };
             client.ask(request)?;
             let value = json!({ "lun": lun, "areas": areas.len() });
-            confirm::done(output, &value, &format!("{} areas of unit {lun} are set", areas.len()))
+            let set = format!("of unit {lun}");
+            let set = counted(areas.len(), &format!("area {set} is"), &format!("areas {set} are"));
+            confirm::done(output, &value, &format!("{set} set"))
         }
     }
 }
@@ -339,7 +342,10 @@ impl Client<'_> {
             let answer = self.ask(RpmbRequest::Write { key, counter, address, data });
             let answer = answer.map_err(|failure| match (failure, done) {
                 (failure, 0) => failure,
-                (failure, done) => Failure::of(format!("after {done} blocks"), failure),
+                (failure, done) => {
+                    let done = counted(done, "block", "blocks");
+                    Failure::of(format!("after {done}"), failure)
+                }
             })?;
             counter = answer.counter.unwrap_or_default();
             progress.set((n * message + part.len()) as u64);
@@ -347,7 +353,8 @@ impl Client<'_> {
         drop(progress);
         let blocks = data.len() / block;
         let value = json!({ "blocks": blocks, "counter": counter });
-        confirm::done(output, &value, &format!("{blocks} blocks written, write counter {counter}"))
+        let blocks = counted(blocks, "block", "blocks");
+        confirm::done(output, &value, &format!("{blocks} written, write counter {counter}"))
     }
 }
 

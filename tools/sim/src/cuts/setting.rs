@@ -1,7 +1,7 @@
 //! What a workload runs on and who runs it: the coordinates of a world.
 //!
 //! A world is written as its coordinates, separated by slashes:
-//! `ubifs-basic/die4/bad2/worn/fading/bare/fastmap/7`.
+//! `ubifs/die4/bad2/worn/fading/bare/fastmap/7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -281,7 +281,7 @@ impl FromStr for World {
         let [workload, part, bad, wear, cells, user, gear, seed] = parts[..] else {
             return Err(format!(
                 "'{text}' is not a world; one looks like {}",
-                "ubifs-basic/die4/bad0/new/unstable/tool/plain/1"
+                "ubifs/die4/bad0/new/unstable/tool/plain/1"
             ));
         };
         let found = WORKLOADS.iter().find(|one| one.name == workload);

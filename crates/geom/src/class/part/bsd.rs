@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_wire::geom::disklabel::{self, Disklabel, PARTITIONS_MAX, PARTITIONS_MIN, RAW, SECTOR};
 use flysch_wire::geom::gpt::Guid;
 
@@ -94,7 +95,8 @@ pub(super) fn create(
         return Err(Error::invalid(&there.name, cause));
     }
     if sectors < 16 {
-        let cause = format!("has {sectors} sectors, too few for a disklabel");
+        let sectors = counted(sectors, "sector", "sectors");
+        let cause = format!("has {sectors}, too few for a disklabel");
         return Err(Error::new(crate::Kind::NoSpace, &there.name, cause));
     }
     let (heads, track) = geometry::of(graph, provider);

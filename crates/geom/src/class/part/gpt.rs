@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use flysch_api::count::counted;
 use flysch_wire::geom::gpt::{
     ENTRIES, ENTRIES_MAX, ENTRY_LEN, Entry, Guid, HEADER_LEN, Header, HeaderFault, NAME_LEN,
     SIGNATURE,
@@ -235,7 +236,8 @@ pub(super) fn create(
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
     let taken = table_sectors(entries, ENTRY_LEN as u32, sector);
     if sectors < 2 * taken + 6 {
-        let cause = format!("has {sectors} sectors, too few for a GPT of {entries} entries");
+        let sectors = counted(sectors, "sector", "sectors");
+        let cause = format!("has {sectors}, too few for a GPT of {entries} entries");
         return Err(Error::new(crate::Kind::NoSpace, name, cause));
     }
     let mut front = vec![0; sector as usize];

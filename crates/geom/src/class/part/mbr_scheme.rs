@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_wire::geom::gpt::Guid;
 use flysch_wire::geom::mbr::{Chs, ENTRIES, Entry, Kind, LEN, Record, TABLE_AT};
 use flysch_wire::geom::volume::{self, FileSystem};
@@ -103,7 +104,8 @@ pub(super) fn create(
     let (heads, track) = geometry::of(graph, provider);
     let first = u64::from(track).max(1);
     if first >= sectors {
-        let cause = format!("has {sectors} sectors, too few for an MBR");
+        let sectors = counted(sectors, "sector", "sectors");
+        let cause = format!("has {sectors}, too few for an MBR");
         return Err(crate::Error::new(crate::Kind::NoSpace, &graph[provider].name, cause));
     }
     Ok(Table {

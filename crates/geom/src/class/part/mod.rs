@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::block;
+use flysch_api::count::counted;
 use flysch_wire::geom::gpt::{Guid, attributes};
 use flysch_wire::geom::mbr;
 
@@ -382,7 +383,7 @@ impl Class for Part {
             return Taste::refused(text, at, len);
         }
         let (scheme, count) = (table.scheme.name(), table.partitions.len());
-        let mut text = format!("{scheme} table with {count} partitions");
+        let mut text = format!("{scheme} table with {}", counted(count, "partition", "partitions"));
         if let Some(damage) = &table.corrupt {
             text.push_str(&format!(", damaged: {damage}"));
         }

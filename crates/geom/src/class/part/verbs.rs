@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::block;
+use flysch_api::count::counted;
 use flysch_wire::geom::gpt::{Entry, Guid};
 use flysch_wire::geom::mbr;
 
@@ -354,13 +355,16 @@ fn no_room(table: &Table, start: Option<u64>, size: Option<u64>) -> String {
     let largest = free(table).iter().map(|(first, last)| last + 1 - first).max().unwrap_or(0);
     match (start, size) {
         (Some(start), _) => format!(
-            "there is no room at sector {start}; the largest free run has {largest} sectors"
+            "there is no room at sector {start}; the largest free run has {}",
+            counted(largest, "sector", "sectors")
         ),
         (None, Some(size)) => {
-            format!("there is no room for {size} sectors; the largest free run has {largest}")
+            let size = counted(size, "sector", "sectors");
+            format!("there is no room for {size}; the largest free run has {largest}")
         }
         (None, None) if largest > 0 => format!(
-            "no multiple of the alignment is free; the largest free run has {largest} sectors"
+            "no multiple of the alignment is free; the largest free run has {}",
+            counted(largest, "sector", "sectors")
         ),
         (None, None) => "there is no free sector".into(),
     }
@@ -467,8 +471,8 @@ pub fn resize(
     match end {
         Some(end) if end > partition.data && end <= limit => partition.end = end - 1,
         _ => {
-            let room = limit - partition.start;
-            let cause = format!("partition {index} can have up to {room} sectors, not this many");
+            let room = counted(limit - partition.start, "sector", "sectors");
+            let cause = format!("partition {index} can have up to {room}, not this many");
             return refuse(Kind::NoSpace, &graph[geom].name, cause);
         }
     }
@@ -623,7 +627,8 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     let table = table_of(graph, geom)?;
     let indices: Vec<u32> = table.partitions.iter().map(|partition| partition.index).collect();
     if !indices.is_empty() && !flags.force {
-        let cause = format!("has {} partitions; delete them, or use -F", indices.len());
+        let (one, many) = ("partition; delete it", "partitions; delete them");
+        let cause = format!("has {}, or use -F", counted(indices.len(), one, many));
         return refuse(Kind::Busy, &name, cause);
     }
     for index in indices {

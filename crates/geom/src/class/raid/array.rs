@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
+
 use super::format::Wire;
 
 /// How data is distributed over the members.
@@ -417,7 +419,8 @@ impl Array {
             };
             let is_odd = volume.level == Level::Raid10 && count % 2 != 0;
             if count < least || is_odd {
-                return Err(format!("volume {name} cannot have {count} members"));
+                let members = counted(count, "member", "members");
+                return Err(format!("volume {name} cannot have {members}"));
             }
             if volume.strip == 0 && !matches!(volume.level, Level::Raid1 | Level::Concat) {
                 return Err(format!("volume {name} has no strip size"));

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_wire::geom::imsm::{
     self, Disk, Header, Map, MapState, Migration, NO_ADDRESS, NO_MEMBER, ORDINAL_DISK,
     ORDINAL_REBUILD, SIGNATURE, attributes, checksum, disk_status,
@@ -201,6 +202,11 @@ fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (Pa
         _ => 0,
     };
     (state, done)
+}
+
+/// Why a volume of `level` is not made on `count` disks.
+fn cannot_have(level: Level, count: usize) -> String {
+    format!("{} cannot have {}", level.name(), counted(count, "disk", "disks"))
 }
 
 fn level_of(map: &Map) -> Result<Level, String> {
@@ -425,7 +431,7 @@ impl Making for Intel {
             _ => count == 4,
         };
         if !fits {
-            return Err(wrong(format!("{} cannot have {count} disks", wanted.level.name())));
+            return Err(wrong(cannot_have(wanted.level, count)));
         }
         let name = wanted.name;
         if !(1..16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {

@@ -206,7 +206,7 @@ fn what_linux_refuses_is_refused() {
     header.image_sequence = 77;
     flash.bytes[39 * 4096..][..64].copy_from_slice(&header.emit());
     let error = attach(flash).unwrap_err().to_string();
-    assert!(error.contains("1 erase blocks belong to another image"), "{error}");
+    assert!(error.contains("1 erase block belongs to another image"), "{error}");
 
     // Damaged headers over data: some are kept, many are too many.
     let mut flash = good.clone();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use flysch_api::count::counted;
 use flysch_image::create::{Making, TreeOptions, XattrChoice, create_jffs2};
 use flysch_jffs2::create::{Jffs2Options, Padding};
 use flysch_jffs2::{Compressor, Compressors, Mode};
@@ -131,14 +132,14 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let notes = [tree.notes(), &written.notes].concat();
     let image = written.written;
     let mut line = format!(
-        "{} files, {} bytes; image of {} bytes in {} erase blocks",
-        tree.len(),
-        tree.bytes(),
+        "{}, {}; image of {} bytes in {}",
+        counted(tree.len(), "file", "files"),
+        counted(tree.bytes(), "byte", "bytes"),
         image.bytes,
-        image.blocks
+        counted(image.blocks, "erase block", "erase blocks")
     );
     if arguments.verbose {
-        line.push_str(&format!(", {} nodes", image.nodes));
+        line.push_str(&format!(", {}", counted(image.nodes, "node", "nodes")));
     }
     let json = json!({
         "format": "jffs2",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use flysch_api::count::counted;
 use flysch_image::create::{CreateError, Making, UbiPlan};
 use flysch_ubi::create::ImageOptions;
 use serde_json::json;
@@ -81,8 +82,10 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     })?;
     target.finish()?;
     let mut line = format!(
-        "{} volumes, {} erase blocks; they need {} on the chip",
-        written.volumes, written.blocks, written.reserved
+        "{}, {}; they need {} on the chip",
+        counted(written.volumes, "volume", "volumes"),
+        counted(written.blocks, "erase block", "erase blocks"),
+        written.reserved
     );
     if arguments.verbose {
         line.push_str(&format!(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flysch_api::count::counted;
 use flysch_image::create::{
     CreateError, Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs,
 };
@@ -277,10 +278,10 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let (created, leb_size) = (&written.created, options.format.leb_size);
     let line = match arguments.verbose {
         false => format!(
-            "{} files, {} bytes; {} LEBs of {leb_size} bytes, at most {}",
-            tree.len(),
-            tree.bytes(),
-            created.lebs,
+            "{}, {}; {} of {leb_size} bytes, at most {}",
+            counted(tree.len(), "file", "files"),
+            counted(tree.bytes(), "byte", "bytes"),
+            counted(created.lebs, "LEB", "LEBs"),
             created.lebs_max
         ),
         true => details(arguments, &written, path),

@@ -19,3 +19,10 @@ fn worlds_are_read_as_they_are_written() {
         assert!(problem.contains(says), "{problem}");
     }
 }
+
+#[test]
+fn the_suggested_world_is_one() {
+    let problem = "ubifs/die4".parse::<World>().unwrap_err();
+    let suggested = problem.split_whitespace().last().unwrap();
+    assert_eq!(suggested.parse::<World>().unwrap().to_string(), suggested);
+}

@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::count::counted;
 use flysch_wire::geom::ddf::{
     self, CRC_AT, Configuration, Guid, Header, NO_DISK, NOWHERE, PHYSICAL_RECORDS, Physical,
     VIRTUAL_RECORDS, Virtual, physical_kind, physical_state,
@@ -304,7 +305,8 @@ impl Making for Ddf {
         let members = bearers(array);
         let count = members.len();
         let Some((level, qualifier, parts)) = shape(wanted.level, count) else {
-            return Err(wrong(format!("{} cannot have {count} disks", wanted.level.name())));
+            let disks = counted(count, "disk", "disks");
+            return Err(wrong(format!("{} cannot have {disks}", wanted.level.name())));
         };
         let (start, blocks) = place(array, wanted)?;
         let (name, strip) = (wanted.name, wanted.strip / SECTOR);
