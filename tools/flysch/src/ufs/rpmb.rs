@@ -153,9 +153,9 @@ pub(super) fn run(
             let request = RpmbRequest::Protect { key, counter, lun: *lun, areas: areas.clone() };
             client.ask(request)?;
             let value = json!({ "lun": lun, "areas": areas.len() });
-            let set = format!("of unit {lun}");
-            let set = counted(areas.len(), &format!("area {set} is"), &format!("areas {set} are"));
-            confirm::done(output, &value, &format!("{set} set"))
+            let one = format!("area of unit {lun} is set");
+            let many = format!("areas of unit {lun} are set");
+            confirm::done(output, &value, &counted(areas.len(), &one, &many).to_string())
         }
     }
 }
