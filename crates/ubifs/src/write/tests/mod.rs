@@ -280,24 +280,6 @@ fn a_full_disk_takes_deletions_and_gets_empty() {
     assert_sound(&ram, "emptied");
 }
 
-/// An inode has 160 bytes: 20 of them are less than a block.
-#[test]
-fn a_waiting_inode_takes_its_own_bytes_from_the_free_space() {
-    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
-    let files: Vec<_> = (0..20)
-        .map(|number: u32| {
-            let name = number.to_string();
-            fs.create(ROOT, name.as_bytes(), &new_file(FileKind::Regular), at(2)).unwrap()
-        })
-        .collect();
-    fs.sync(None).unwrap();
-    let free = fs.statistics().blocks_free;
-    let later = Changes { permissions: Some(0o600), ..Changes::default() };
-    files.iter().for_each(|file| fs.set_attributes(*file, &later, at(3)).unwrap());
-    let waiting = fs.statistics().blocks_free;
-    assert!(free > 20 && (free - 1..=free).contains(&waiting), "{free}, then {waiting} blocks");
-}
-
 #[test]
 fn a_file_system_grows_with_its_volume() {
     let mut ram = Ram::new(15_872, 40, 512);
