@@ -246,7 +246,7 @@ ses0:
     );
     assert_eq!(printed(&format!("cam tur ses0 {on}")), "Unit is ready\n");
     let wrong = run(&format!("cam sesmap --locate 4 on {on}"));
-    assert_eq!((wrong.status, wrong.stderr.contains("no slot")), (1, true), "{}", wrong.stderr);
+    assert_eq!((wrong.status, wrong.stderr.contains("not a slot")), (1, true), "{}", wrong.stderr);
     let none = run("cam sesmap --on ufs,size=64M");
     assert_eq!((none.status, none.stderr.lines().count()), (2, 1));
 }

@@ -137,7 +137,7 @@ fn what_a_card_lacks_is_said_in_a_line() {
         ("writeprotect user set temp 524288 16384", "emmc,size=256M", 2, "ends at sector 524288"),
         ("bootpart enable 4 0", "emmc", 2, "boot partitions are 1 and 2"),
         ("erase legacy 0 7 --yes", "emmc", 2, "whole erase groups"),
-        ("erase trim 9 7 --yes", "emmc", 2, "no range"),
+        ("erase trim 9 7 --yes", "emmc", 2, "not a range"),
         ("rpmb read-counter", "emmc", 1, "not yet programmed"),
         ("rpmb read-block 65535 2 out", "emmc", 2, "block 65535"),
         ("ffu no-such-file --yes", "emmc", 1, "no-such-file"),

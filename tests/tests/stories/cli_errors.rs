@@ -65,7 +65,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("emmc bootpart enable boot1 1 --yes", &["`boot1`", "<PARTITION>"]),
         ("ata trim --lba 0 --count 0 --yes", &["--count 0", "1 or more"]),
         ("ufs attribute bActiveICCLevle", &["bActiveICCLevle", "did you mean `bActiveICCLevel`?"]),
-        ("ufs attribute size", &["may be", "bMaxDataInSize"]),
+        ("ufs attribute size", &["can be", "bMaxDataInSize"]),
         ("ufs attribute 0xEE", &["0xEE"]),
         ("ufs attribute bActiveICCLevel 256", &["out of range", "bActiveICCLevel"]),
         ("ufs attribute wExceptionEventStatus 1", &["wExceptionEventStatus", "access"]),
@@ -74,8 +74,8 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("ufs descriptor nonsense", &["nonsense"]),
         ("bench --name a --rw=read --name b --rw=write", &["--name", "twice", "job file"]),
         ("bench --seed -12", &["`-12` is negative"]),
-        ("bench --nonsense", &["; say `flysch bench [OPTIONS] [JOBFILE]...`\n"]),
-        ("bench profiles --on ufs", &["'--on' found", "say `flysch bench profiles"]),
+        ("bench --nonsense", &["; use `flysch bench [OPTIONS] [JOBFILE]...`\n"]),
+        ("bench profiles --on ufs", &["'--on' found", "use `flysch bench profiles"]),
         ("bench --clock x", &["flysch: `x` for `--clock <CLOCK>`: use virtual, hybrid or real"]),
         ("bench --trace t --trace-records 0", &["`0` for `--trace-records", "must be 1"]),
         ("bench flash --on x", &["flysch: unknown target `x`; raw flash is"]),
@@ -132,7 +132,7 @@ fn what_a_device_lacks_is_one_line() {
         ("nvme zns report-zones --on nvme,size=16M", 1, &["namespace 1 has no zones"]),
         ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
         ("ata info --on nvme,size=16M", 2, &["not a SATA device"]),
-        ("emmc extcsd read --on ahci,size=16M", 2, &["no eMMC device"]),
+        ("emmc extcsd read --on ahci,size=16M", 2, &["not an eMMC device"]),
         ("emmc gp create 8192 2 0 0 --yes --on emmc,size=16M,gp=8M", 1, &["already partitioned"]),
     ] {
         assert_refused(&run(words), status, parts, words);

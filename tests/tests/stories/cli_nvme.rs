@@ -195,7 +195,7 @@ fn wrong_use_is_named() {
         ("resv-acquire -t 1 --yes", "nvme,size=16M", 1, "Reservation Conflict"),
         ("resv-acquire -t 9 --yes", "nvme,size=16M", 2, "write exclusive"),
         ("verify -s 4096", "nvme,size=16M", 1, "LBA Out of Range"),
-        ("dsm -s 1,2 -b 1 -d --yes", "nvme,size=16M", 2, "2 first blocks, but 1 lengths"),
+        ("dsm -s 1,2 -b 1 -d --yes", "nvme,size=16M", 2, "2 first blocks, but 1 length"),
         ("copy -d 0 -s 0 -b 3 --yes", "nvme,size=16M", 1, "Overlapping Range"),
         ("compare -s 0 -d /no/such/file", "nvme,size=16M", 1, "/no/such/file"),
         ("id-ns", "nvme,size=16M,cmb=5", 2, "BYTES|off"),

@@ -114,8 +114,8 @@ fn servers_that_cannot_be_used_are_told_in_a_line() {
     ];
     for (lines, status, part) in [
         ("gate create unix:nope", 1, "unix:nope: No such file"),
-        ("gate create unix:file", 1, "unix:file: there is a file, no socket"),
-        ("gate create unix:dir", 1, "unix:dir: there is a folder, no socket"),
+        ("gate create unix:file", 1, "unix:file: a file is not a socket"),
+        ("gate create unix:dir", 1, "unix:dir: a folder is not a socket"),
         ("gate create tcp:127.0.0.1:1", 1, "is the server running?"),
         ("gate create unix:", 2, "is neither unix:PATH nor tcp:HOST:PORT"),
         ("gate create unix:old", 1, "the old NBD handshake"),

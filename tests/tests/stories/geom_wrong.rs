@@ -68,7 +68,7 @@ const ROWS: &[(&str, i32, &str)] = &[
     ("-f a.img -f b.img stripe label -s 100 s a b", 2, "not a power of two"),
     ("-f a.img -f b.img raid label Intel x RAID5 a b", 2, "is not a level that can be made"),
     ("-f a.img -f a.img part show", 2, "use `-f FILE,name=OTHER`"),
-    ("-f a.img,sector=100 part show", 2, "512 to 65536 can be"),
+    ("-f a.img,sector=100 part show", 2, "they must have 512 to 65536"),
     ("-f b.img copy g.img nothing", 2, "there is no such provider"),
     ("--rig r.toml tree", 2, "r.toml: line 1: `bogus`"),
     ("--rig none.toml tree", 2, "has no disks"),

@@ -460,7 +460,7 @@ fn what_does_not_go_together_is_refused() {
 
     for (options, told) in [
         ("--pebs 5", "--pebs: a chip of 5 erase blocks leaves 0 for a volume"),
-        ("--pebs 20", "it needs 22 erase blocks or more"),
+        ("--pebs 20", "take 22 erase blocks or more"),
         ("--chip-size 1MiB", "--chip-size: a chip of 8 erase blocks"),
     ] {
         let ran = bench.create(&format!("ubifs -r TREE -m 2048 -e 126976 {options} -o none"));
