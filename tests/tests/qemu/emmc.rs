@@ -179,7 +179,7 @@ fn survives(release: &Release, controller: Controller, signal: Signal) {
     }
     assert!(gone > 0, "some were in flight");
     let why = machine.ended().expect("a reason");
-    let told = if signal == Signal::STOP { "does not answer" } else { "signal: 9" };
+    let told = if signal == Signal::STOP { "no longer answers" } else { "signal: 9" };
     assert!(why.contains(told), "{why}");
     let qemu = machine.process_id();
     drop((disk, machine));

@@ -77,7 +77,7 @@ fn stopped_and_not_answering() {
     kill_process(pid(machine.process_id()), Signal::STOP).unwrap();
     assert_eq!(machine.read32(0), u32::MAX);
     let why = machine.ended().expect("a reason");
-    assert!(why.contains("does not answer"), "{why}");
+    assert!(why.contains("no longer answers"), "{why}");
     assert_eq!(machine.read32(0), u32::MAX, "at once the second time");
     assert!(!machine.memory().is_empty() && machine.now() > flysch_api::machine::Instant::START);
 }
