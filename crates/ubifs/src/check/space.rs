@@ -50,8 +50,7 @@ impl<V: Volume> Check<'_, V> {
         let main = layout.main.start..layout.main.end.min(self.fs.store.access.lebs);
         for (at, lnum) in main.enumerate() {
             let known = properties.and_then(|properties| properties.get(at)).copied();
-            let nodes = usage.nodes.get(&lnum).map_or(&[][..], Vec::as_slice);
-            let Some(held) = self.hold(lnum, known, nodes) else { continue };
+            let Some(held) = self.hold(lnum, known, usage) else { continue };
             if let (Some(known), false) = (known, usage.incomplete) {
                 self.compare(lnum, known, &held, usage);
             }
@@ -60,7 +59,8 @@ impl<V: Volume> Check<'_, V> {
 
     /// Scans a LEB. Reports garbage, unless nothing in the LEB is in use, and nodes in use that lie
     /// inside the padding or the length of another node, where a scan steps over them.
-    fn hold(&mut self, lnum: u32, known: Option<LebProperties>, in_use: &[u32]) -> Option<Held> {
+    fn hold(&mut self, lnum: u32, known: Option<LebProperties>, usage: &Usage) -> Option<Held> {
+        let in_use = usage.nodes.get(&lnum).map_or(&[][..], Vec::as_slice);
         let store = &self.fs.store;
         let leb_size = store.layout.leb_size;
         let mut held = Held { end: 0, index: false, nodes: 0 };
@@ -101,7 +101,7 @@ impl<V: Volume> Check<'_, V> {
             begins.binary_search(offset).is_err()
                 && leb.get(*offset as usize..).is_some_and(|rest| Header::check(rest).is_ok())
         };
-        if !self.is_given_up(lnum)
+        if !self.is_given_up(usage, lnum)
             && let Some(offset) = in_use.iter().copied().find(is_hidden)
         {
             let problem = String::from("a node in use lies inside another node");
@@ -111,7 +111,7 @@ impl<V: Volume> Check<'_, V> {
     }
 
     fn compare(&mut self, lnum: u32, known: LebProperties, held: &Held, usage: &Usage) {
-        if self.is_given_up(lnum) {
+        if self.is_given_up(usage, lnum) {
             return;
         }
         let leb_size = self.fs.store.layout.leb_size;

@@ -1,12 +1,12 @@
 //! The committed index against the nodes it leads to.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::finding::Severity;
-use flysch_api::volume::{LebState, Volume};
+use flysch_api::finding::{Finding, Severity};
+use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{Branch, Index as IndexNode, Key, KeyKind, Node, NodeKind, align8};
 
 use super::Check;
@@ -24,6 +24,8 @@ pub(super) struct Usage {
     pub(super) nodes: BTreeMap<u32, Vec<u32>>,
     /// LEBs that hold index nodes in use.
     pub(super) index: BTreeMap<u32, u32>,
+    /// LEBs with nodes in use that the journal has not replaced.
+    live: BTreeSet<u32>,
     /// Bytes of index nodes.
     pub(super) index_size: u64,
     /// A part of the index could not be read.
@@ -42,8 +44,10 @@ pub(super) fn kind_of(key: Key) -> Option<NodeKind> {
 }
 
 struct Leaves<'l, 'c, V> {
-    check: &'l mut Check<'c, V>,
+    check: &'l Check<'c, V>,
     usage: Usage,
+    /// What is wrong with nodes that the journal replaced, and their LEBs.
+    replaced: Vec<(u32, Finding)>,
     scratch: Scratch,
 }
 
@@ -54,23 +58,28 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
         self.usage.nodes.entry(at.lnum).or_default().push(at.offset);
         *self.usage.index.entry(at.lnum).or_default() += size;
         self.usage.index_size += u64::from(size);
+        self.usage.live.insert(at.lnum);
         ControlFlow::Continue(())
     }
 
     fn leaf(&mut self, branch: &Branch<'_>, from: Location) -> ControlFlow<()> {
         *self.usage.used.entry(branch.lnum).or_default() += align8(branch.length);
         self.usage.nodes.entry(branch.lnum).or_default().push(branch.offset);
+        let overlay = &self.check.fs.store.overlay;
+        // Of two names with the same hash, either may be the one that changed.
+        let is_renamed = !overlay.names_of(branch.key).is_empty();
+        let is_moved = overlay.is_gone(branch.key) || overlay.get(branch.key).is_some();
+        if !is_moved && !is_renamed {
+            self.usage.live.insert(branch.lnum);
+        }
         // The nodes a file still has are checked with it; only those the journal replaced remain.
-        let store = &self.check.fs.store;
-        let replaced = store.overlay.is_gone(branch.key) || store.overlay.get(branch.key).is_some();
-        let stays = replaced && !self.check.is_given_up(branch.lnum);
-        if let (true, Err(fault)) = (stays, self.verify(branch)) {
+        if let (true, Err(fault)) = (is_moved, self.verify(branch)) {
             let mut found = fault.finding_of(Severity::Inconsistent, branch.key.inode());
             found.problem = format!(
                 "{} (key {}, from the index node at LEB {} offset {})",
                 fault.cause, branch.key, from.lnum, from.offset
             );
-            self.check.findings.push(found);
+            self.replaced.push((branch.lnum, found));
         }
         ControlFlow::Continue(())
     }
@@ -103,13 +112,12 @@ impl<V: Volume> Leaves<'_, '_, V> {
 }
 
 impl<V: Volume> Check<'_, V> {
-    /// Whether a LEB was emptied since the commit - by garbage collection, or because the journal
-    /// replaced all of it - and perhaps reused: what the commit says about it is then outdated.
-    pub(super) fn is_given_up(&self, lnum: u32) -> bool {
-        let is_new = |bud: &crate::replay::Bud| bud.lnum == lnum && bud.start == 0;
-        let unmapped = self.fs.store.access.volume.state(lnum) == LebState::Unmapped;
+    /// Whether nothing in a LEB is in use any more since the commit - garbage collection moved it,
+    /// or the journal replaced it: the LEB may be emptied, and reused for anything, by a commit that
+    /// was not completed, too. What the last commit says about it is then outdated.
+    pub(super) fn is_given_up(&self, usage: &Usage, lnum: u32) -> bool {
         let written = self.fs.is_unclean() || !self.fs.store.overlay.is_empty();
-        unmapped && written || self.fs.buds.iter().any(is_new)
+        written && !usage.live.contains(&lnum)
     }
 
     /// Follows every branch of the committed index.
@@ -119,7 +127,7 @@ impl<V: Volume> Check<'_, V> {
             return Usage { incomplete: true, ..Usage::default() };
         };
         let (usage, scratch) = (Usage::default(), Scratch::new());
-        let mut leaves = Leaves { check: self, usage, scratch };
+        let mut leaves = Leaves { check: self, usage, replaced: Vec::new(), scratch };
         let place = (&fs.store.access, &fs.store.layout);
         let all = (Key::MIN, Key::MAX);
         // A tree with cycles failed verification; it is not walked again.
@@ -127,7 +135,9 @@ impl<V: Volume> Check<'_, V> {
             return Usage { incomplete: true, ..Usage::default() };
         }
         let _ = index.walk(place, &Overlay::default(), all, &mut leaves);
-        let usage = leaves.usage;
+        let Leaves { usage, mut replaced, .. } = leaves;
+        replaced.retain(|(lnum, _)| !self.is_given_up(&usage, *lnum));
+        self.findings.extend(replaced.into_iter().map(|(_, found)| found));
         self.index_size(&usage);
         usage
     }

@@ -7,7 +7,7 @@ use flysch_api::vfs::{Error, Inode};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, Key, Node, SuperblockFlags};
 
-use super::budget::{BLOCK_COST, Budget, INODE_COST, Need};
+use super::budget::{BLOCK_COST, Budget, Need};
 use super::cache::{Cache, Record};
 use super::store::StoreMut;
 use crate::crypt::{FileCipher, Use};
@@ -32,8 +32,8 @@ impl<V: VolumeMut> Files<V> {
 
     /// The space promised to what waits.
     pub(super) fn promised(&self) -> Need {
-        let (inodes, blocks, new_blocks) = self.cache.counts();
-        Need { bytes: inodes * INODE_COST + blocks * BLOCK_COST, leaves: new_blocks }
+        let (inode_bytes, blocks, new_blocks) = self.cache.counts();
+        Need { bytes: inode_bytes + blocks * BLOCK_COST, leaves: new_blocks }
     }
 
     /// The space that can be promised besides.

@@ -17,7 +17,7 @@ use flysch_api::finding::Severity;
 use flysch_api::vfs::{
     Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
-use flysch_api::volume::{Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{Compression, MASTER_LEB};
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
@@ -278,6 +278,55 @@ fn a_full_disk_takes_deletions_and_gets_empty() {
     }
     let ram = fs.close().unwrap();
     assert_sound(&ram, "emptied");
+}
+
+/// An inode has 160 bytes: 20 of them are less than a block.
+#[test]
+fn a_waiting_inode_takes_its_own_bytes_from_the_free_space() {
+    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    let files: Vec<_> = (0..20)
+        .map(|number: u32| {
+            let name = number.to_string();
+            fs.create(ROOT, name.as_bytes(), &new_file(FileKind::Regular), at(2)).unwrap()
+        })
+        .collect();
+    fs.sync(None).unwrap();
+    let free = fs.statistics().blocks_free;
+    let later = Changes { permissions: Some(0o600), ..Changes::default() };
+    files.iter().for_each(|file| fs.set_attributes(*file, &later, at(3)).unwrap());
+    let waiting = fs.statistics().blocks_free;
+    assert!(free > 20 && (free - 1..=free).contains(&waiting), "{free}, then {waiting} blocks");
+}
+
+/// A LEB in use at the commit whose content the journal replaced is emptied to be written again.
+/// Each of these states may be the last one on the flash.
+#[test]
+fn a_leb_that_was_emptied_and_not_yet_used_again_is_no_damage() {
+    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.write(file, 0, &[1; 100_000], at(3)).unwrap();
+    let mut fs = UbifsMut::open(fs.close().unwrap()).unwrap();
+    fs.write(file, 0, &[2; 100_000], at(4)).unwrap();
+    fs.sync(Some(file)).unwrap();
+    let ram = fs.volume().clone();
+    let sound = |ram: &Ram| {
+        let Ok(fs) = Ubifs::open(ram, &OpenOptions::default()) else { return false };
+        fs.check().iter().all(|it| it.severity == Severity::Note)
+            && fs.lookup(ROOT, b"file").is_ok_and(|file| content(&fs, file) == [2; 100_000])
+    };
+    let mut emptied = 0;
+    for lnum in 0..SMALL.1 {
+        let mut ram = ram.clone();
+        if ram.state(lnum) != LebState::Unmapped {
+            ram.unmap(lnum).unwrap();
+            if sound(&ram) {
+                ram.map(lnum).unwrap();
+                assert_sound(&ram, &format!("LEB {lnum}"));
+                emptied += 1;
+            }
+        }
+    }
+    assert_ne!(emptied, 0);
 }
 
 #[test]
