@@ -112,9 +112,9 @@ impl<V: Volume> Leaves<'_, '_, V> {
 }
 
 impl<V: Volume> Check<'_, V> {
-    /// Whether nothing in a LEB is in use any more since the commit - garbage collection moved it,
-    /// or the journal replaced it: the LEB may be emptied, and reused for anything, by a commit that
-    /// was not completed, too. What the last commit says about it is then outdated.
+    /// Whether nothing in a LEB is in use any more since the commit: garbage collection moved it,
+    /// or the journal replaced it. Such a LEB may be emptied, and reused for anything, even by a
+    /// commit that was not completed; what the last commit says about it is then outdated.
     pub(super) fn is_given_up(&self, usage: &Usage, lnum: u32) -> bool {
         let written = self.fs.is_unclean() || !self.fs.store.overlay.is_empty();
         written && !usage.live.contains(&lnum)

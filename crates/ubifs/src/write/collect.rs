@@ -43,12 +43,16 @@ impl<V: VolumeMut> Collector<'_, V> {
         self.journal.switch_head(&mut self.heads, head, place)
     }
 
+    /// Fewest unused bytes that make it worth collecting a LEB: room for the smallest node of
+    /// content.
+    pub(super) fn least(&self) -> u32 {
+        (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.heads.store.unit())
+    }
+
     /// Collects garbage until a head has room for `length` bytes.
     fn collect_for(&mut self, head: usize, length: u32, kept: u64) -> Result<(u32, u32), Stop> {
-        let unit = self.heads.store.unit();
-        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(unit);
         for _ in 0..2 * self.heads.space.len() {
-            self.collect_one(least)?;
+            self.collect_one(self.least())?;
             if let Some(place) = self.heads.find_space(head, length, kept) {
                 return Ok(place);
             }

@@ -81,6 +81,25 @@ impl<V: VolumeMut> StoreMut<V> {
         if self.journal.log.wants_commit(self.superblock()) { self.commit() } else { Ok(()) }
     }
 
+    /// Makes sure, as far as there is dirt to collect, that the index finds the empty LEBs that are
+    /// reserved for it. Before a stop they may have been LEBs emptied by changes that did not reach
+    /// the flash: what these had deleted is in use again.
+    pub(super) fn make_index_lebs(&mut self) -> Result<(), Error> {
+        for _ in 0..self.space.len() {
+            let reserved = self.budget(Need::default()).reserved_index_lebs();
+            if self.space.sums().available_lebs >= reserved {
+                break;
+            }
+            let mut collector = self.collector();
+            match collector.collect_one(collector.least()) {
+                Ok(()) => {}
+                Err(Stop::Commit | Stop::Full) => break,
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes sure that a LEB is reserved for garbage collection: one that a commit frees, or one
     /// whose content fits into the free end of another.
     pub(super) fn make_gc_leb(&mut self) -> Result<(), Error> {

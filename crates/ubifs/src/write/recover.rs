@@ -84,6 +84,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
             self.disk.set(record.key(), at)?;
         }
         self.empty_lebs_hold_nothing()?;
+        self.disk.make_index_lebs()?;
         self.disk.commit()
     }
 
