@@ -207,8 +207,8 @@ fn the_power_cut_anywhere_costs_the_last_change_at_most() {
     let mut cuts = 0;
     for (shape, seed) in [(SMALL_NOR, 20), (SMALL_NAND, 21), (SMALL_NOR, 23), (SMALL_NAND, 22)] {
         // A fresh one, and a nearly full one.
-        cuts += cut_everywhere(shape, seed, 0, rounds(25), limits(16 << 10, 10));
-        cuts += cut_everywhere(shape, seed, 400, rounds(20), limits(24 << 10, 20));
+        cuts += cut_everywhere(shape, seed, 0, rounds(12), limits(16 << 10, 10));
+        cuts += cut_everywhere(shape, seed, 400, rounds(8), limits(24 << 10, 20));
     }
     println!("{cuts} cuts");
     assert!(cuts > 500);

@@ -215,7 +215,7 @@ fn jffs2_of_every_size_fills_and_empties() {
     for shape in JFFS2_SHAPES {
         for (order, summary) in [(ByteOrder::Little, true), (ByteOrder::Big, false)] {
             let options = jffs2_options(order, summary);
-            fill_jffs2(shape, &options, 20, &[8 << 20, 4096, 300, 20_000, 0]);
+            fill_jffs2(shape, &options, 10, &[8 << 20, 4096, 300, 20_000, 0]);
         }
     }
 }
