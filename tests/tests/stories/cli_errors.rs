@@ -56,11 +56,6 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on sd,faults=switch:n1", &["switch"]),
         ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
         ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
-        ("nvme read -n 4 --start-block 0", &["namespace 4 is not active", "active: 1"]),
-        ("nvme flush -n 3", &["namespace 3 is not active"]),
-        ("nvme ns-descs -n 5 --on nvme,namespaces=2", &["namespace 5", "active: 1, 2"]),
-        ("nvme format -n 300 --yes", &["namespace 300 is not active"]),
-        ("nvme zns report-zones -n 2", &["namespace 2 is not active"]),
         ("nvme read --start-block 0 --block-count 70000", &["`70000`", "--block-count"]),
         ("emmc bootpart enable boot1 1 --yes", &["`boot1`", "<PARTITION>"]),
         ("ata trim --lba 0 --count 0 --yes", &["--count 0", "1 or more"]),
@@ -88,6 +83,44 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
     ] {
         assert_refused(&run(words), 2, parts, words);
     }
+}
+
+/// The words are right, and what they name is not there: every command fails alike.
+#[test]
+fn what_is_named_and_absent_is_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    fs::write(folder.join("includes.fio"), "[a]\nrw=read\ninclude absent\n").unwrap();
+    fs::write(folder.join("logs.fio"), "[a]\nread_iolog=absent\n").unwrap();
+    let before = names(folder);
+    for (words, parts) in [
+        ("nvme read -n 4 --start-block 0", &["namespace 4 is not active", "active: 1"][..]),
+        ("nvme flush -n 3", &["namespace 3 is not active"]),
+        ("nvme ns-descs -n 5 --on nvme,namespaces=2", &["namespace 5", "active: 1, 2"]),
+        ("nvme format -n 300 --yes", &["namespace 300 is not active"]),
+        ("nvme zns report-zones -n 2", &["namespace 2 is not active"]),
+        ("bench absent.fio", &["absent.fio: No such file"]),
+        ("bench dir", &["dir: Is a directory"]),
+        ("bench includes.fio", &["includes.fio:3: ", "absent: No such file"]),
+        ("bench logs.fio --on null", &["logs.fio:1: ", "absent: No such file"]),
+        ("bench --on absent.toml:da0", &["absent.toml: No such file"]),
+        ("bench trace import absent", &["absent: No such file"]),
+        ("geom --rig absent.toml tree", &["absent.toml: No such file"]),
+        ("geom --script absent", &["absent: No such file"]),
+        ("geom -f absent part show", &["absent: No such file"]),
+        ("geom part show da0", &["da0: there is no such provider"]),
+        ("cam inquiry da9 --on ufs,size=16M", &["no device `da9`", "pass0"]),
+        ("cam rescan 7 --on ufs,size=16M", &["there is no bus 7"]),
+        ("image ls absent", &["absent", "No such file"]),
+        ("copy absent null", &["absent", "No such file"]),
+        ("ufs rpmb counter --key absent --on ufs,rpmb=normal", &["--key", "No such file"]),
+        ("emmc rpmb read-counter absent", &["absent", "No such file"]),
+        ("export file:absent --nbd unix:s", &["absent"]),
+    ] {
+        assert_refused(&run_in(words, folder), 1, parts, words);
+    }
+    assert_eq!(names(folder), before);
 }
 
 /// One job file for every kind of device, with both block sizes if a kind has two.
@@ -128,7 +161,7 @@ fn a_job_file_runs_on_every_kind_of_device() {
 #[test]
 fn what_a_device_lacks_is_one_line() {
     for (words, status, parts) in [
-        ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
+        ("nvme id-ns -n 9 --on nvme,size=16M", 1, &["namespace 9 is not active"][..]),
         ("nvme zns report-zones --on nvme,size=16M", 1, &["namespace 1 has no zones"]),
         ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
         ("ata info --on nvme,size=16M", 2, &["not a SATA device"]),

@@ -177,12 +177,12 @@ impl Jobs {
             let name = options.iter().find(|(name, _)| name == "name");
             let name = name.and_then(|(_, value)| value.clone());
             let name = name.unwrap_or_else(|| "job".to_string());
-            let file = JobFile::of_options(&name, &options).map_err(Failure::usage)?;
+            let file = JobFile::of_options(&name, &options)?;
             return Ok(Self { file: Some(file) });
         }
         let mut all = JobFile::default();
         for path in &arguments.files {
-            let mut file = JobFile::read(path, &options).map_err(Failure::usage)?;
+            let mut file = JobFile::read(path, &options)?;
             // Files given one after the other run one after the other.
             if let Some(first) = file.jobs.first_mut() {
                 first.settings.stonewall = true;
@@ -266,11 +266,7 @@ fn run_on(
     let why = stack.failure();
     let mut incidents = Incident::between(&before, &stack.incidents());
     incidents.extend(scheduled.into_iter().filter(|incident| incident.count > 0));
-    let mut played = played.map_err(|error| match error {
-        _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
-        PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
-        refused => Failure::usage(format!("{name}: {refused}")),
-    })?;
+    let mut played = played.map_err(|error| refused(name, &mut stack, error))?;
     // What kept the stack from its work says more than what a request was answered.
     if why.is_none() {
         stack.keep();
@@ -309,6 +305,26 @@ fn run_on(
 const RIG_LANES: u8 = 31;
 
 /// Lanes, slots and buffers for `demand`.
+/// Why no job ran, or the rest of them did not.
+fn refused(name: &str, stack: &mut Disk, error: PlayError) -> Failure {
+    use flysch_bench::runner::Error;
+    if let Some(why) = stack.failure() {
+        return Failure::of(name, why);
+    }
+    match error {
+        PlayError::Run(Error::Stalled { .. } | Error::Log { .. }) => Failure::of(name, error),
+        PlayError::Run(Error::ReadOnly { job })
+            if stack.zones().is_ok_and(|zones| zones.is_some()) =>
+        {
+            Failure::usage(format!(
+                "{name}: {job} writes, but the disk has zones, which only jobs with zonemode=zbd \
+                 write"
+            ))
+        }
+        refused => Failure::usage(format!("{name}: {refused}")),
+    }
+}
+
 fn needs(on: &On, demand: &Demand) -> Needs {
     match on {
         On::Target(target) => Needs::of(target, demand),

@@ -17,7 +17,8 @@ use crate::{
 #[command(name = "flysch", version, about, max_term_width = 100)]
 #[command(after_help = "\
 Targets are KIND[@WHERE][,key=value...]; `flysch targets` lists them.
-Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted.")]
+Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted. Wrong words are a usage error,
+also in job files, rigs and scripts; something named that is not there is a failure.")]
 pub(crate) struct Cli {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]

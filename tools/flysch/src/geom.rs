@@ -46,7 +46,7 @@ use crate::output::Output;
 pub(crate) use counters::Watched;
 pub(crate) use disk::{Disk, On};
 pub(crate) use remote::statistics;
-use session::{Disks, Image, Session};
+use session::{Disks, Image, NO_DISKS, Session};
 pub(crate) use short::long_form;
 pub(crate) use stats::{Counter, Kind, Snapshot};
 
@@ -241,9 +241,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     }
     if let Some(directory) = directory {
-        if session.graph.providers().next().is_none() {
-            let text = "mount: no disks: name a rig, images with -f FILE, targets with --on TARGET";
-            return Err(Failure::usage(text));
+        if session.is_empty() {
+            return Err(Failure::usage(format!("mount: there are no disks; {NO_DISKS}")));
         }
         let socket = arguments.socket.as_deref();
         return mount::run(session, directory, (source, socket), output);
@@ -258,6 +257,9 @@ impl Arguments {
     /// Something has to be done, and only one thing.
     fn check(&self) -> Result<(), Failure> {
         let shows = self.tree || self.provider.is_some();
+    if !disks.are_given() && session.is_empty() {
+        output.note(format!("there are no disks; {NO_DISKS}"));
+    }
         match &self.action {
             None if !shows && self.script.is_none() => {
                 Err(Failure::usage("geom: name a class and a verb, such as `part show`"))

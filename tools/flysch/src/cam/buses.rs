@@ -54,7 +54,7 @@ fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Fai
     if let Ok(bus) = which.parse::<u32>() {
         return match all().contains(&bus) {
             true => Ok((vec![bus], None)),
-            false => Err(Failure::usage(format!("there is no bus {bus}"))),
+            false => Err(Failure::failed(format!("there is no bus {bus}"))),
         };
     }
     let full = which.split(':').count() == 3;
@@ -171,7 +171,7 @@ pub(super) fn periphlist(session: &mut Session<'_>) -> Result<(), Failure> {
 pub(super) fn tags(session: &mut Session<'_>, arguments: &TagsArguments) -> Result<(), Failure> {
     let prefix = session.prefix();
     let pass = session.pass();
-    let none = || Failure::usage(format!("{pass}: its queue is not known"));
+    let none = || Failure::failed(format!("{pass}: its queue is not known"));
     let target = session.unit.path.target;
     let stack = session.stack().ok_or_else(none)?;
     // Behind a multiplier one device is the disk.

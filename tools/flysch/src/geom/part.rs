@@ -225,7 +225,7 @@ fn find(session: &Session, name: &str) -> Result<GeomId, Failure> {
         let verdict = verdicts.filter(|v| v.class == "PART" && v.provider == wanted).last();
         let why = verdict.map_or_else(String::new, |v| format!(" ({})", v.taste.reason().text));
         let remedy = "make one with `part create`";
-        Failure::usage(format!("{wanted}: there is no partition table{why}; {remedy}"))
+        Failure::failed(format!("{wanted}: there is no partition table{why}; {remedy}"))
     })
 }
 

@@ -93,7 +93,7 @@ impl Changed {
 
 fn failure(error: PlugError) -> Failure {
     match error {
-        PlugError::Failed { .. } => Failure::failed(error),
+        PlugError::Unknown { .. } | PlugError::Failed { .. } => Failure::failed(error),
         _ => Failure::usage(error),
     }
 }

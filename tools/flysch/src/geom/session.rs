@@ -69,6 +69,13 @@ pub(super) struct Disks<'a> {
     pub(super) rigs: &'a [RigFile],
 }
 
+impl Disks<'_> {
+    /// Whether any is.
+    pub(super) fn are_given(&self) -> bool {
+        !(self.images.is_empty() && self.targets.is_empty() && self.rigs.is_empty())
+    }
+}
+
 /// A graph, and the owner of its disks.
 pub(super) struct Session {
     pub(super) graph: Graph,
@@ -126,6 +133,10 @@ fn unit_of(target: &Target) -> Option<u64> {
         _ => None,
     }
 }
+
+/// What to say where nothing was given to work on.
+pub(super) const NO_DISKS: &str =
+    "name images with -f FILE, targets with --on TARGET, or a rig with --rig FILE";
 
 impl Session {
     pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
@@ -254,7 +265,7 @@ impl Session {
             let hint = hint.trim_start_matches(", ");
             match hint {
                 "" => self.failure(error),
-                hint => Failure::usage(format!("{name}: there is no such provider, {hint}")),
+                hint => Failure::failed(format!("{name}: there is no such provider, {hint}")),
             }
         })
     }
@@ -286,10 +297,18 @@ impl Session {
         let complaint = self.complaint.borrow_mut().take();
         let beneath = || self.rigs.iter().find_map(OpenRig::failure);
         match (error.kind, complaint.or_else(beneath)) {
-            (Kind::NotFound | Kind::Invalid, _) => Failure::usage(error),
+            (Kind::Invalid, _) => Failure::usage(error),
+            (Kind::NotFound, _) if self.is_empty() => {
+                Failure::failed(format!("{error}; {NO_DISKS}"))
+            }
             (Kind::Io(_), Some(complaint)) => Failure::of(error.object, complaint),
             _ => Failure::failed(error),
         }
+    }
+
+    /// Whether there is not one provider.
+    pub(super) fn is_empty(&self) -> bool {
+        self.graph.providers().next().is_none()
     }
 
     /// Keeps files that were made for targets and rigs.

@@ -64,7 +64,7 @@ impl Session<'_> {
         let active: Vec<String> =
             self.control.device().namespaces.iter().map(|space| space.id.to_string()).collect();
         let active = if active.is_empty() { "none".into() } else { active.join(", ") };
-        Err(Failure::usage(format!("namespace {id} is not active; active: {active}")))
+        Err(Failure::failed(format!("namespace {id} is not active; active: {active}")))
     }
 
     pub(super) fn identify_controller(&mut self) -> Result<IdentifyController, Failure> {

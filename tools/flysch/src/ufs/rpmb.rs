@@ -221,7 +221,7 @@ pub(super) fn key(given: &str) -> Result<RpmbKey, Failure> {
         return Ok(key);
     }
     let path = Path::new(given);
-    let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{WRONG}: {error}")))?;
+    let bytes = fs::read(path).map_err(|error| Failure::of(WRONG, error))?;
     let whole: Result<[u8; KEY_LENGTH], _> = bytes.as_slice().try_into();
     let key = whole.ok().map(RpmbKey::new).or_else(|| digits(bytes.trim_ascii()));
     key.ok_or_else(|| {

@@ -44,9 +44,6 @@ pub(crate) fn run(
         let all: Vec<Value> = tables.map(|(id, table)| table_json(session, id, table)).collect();
         return output.value(&all);
     }
-    if ["DISK", "MD"].iter().all(|class| session.graph.geoms_of(class).next().is_none()) {
-        output.line("no disks: name images with -f FILE, targets with --on TARGET")?;
-    }
     for (id, table) in tables {
         show(session, (id, table), arguments, output)?;
     }
