@@ -123,6 +123,35 @@ fn what_is_named_and_absent_is_status_1() {
     assert_eq!(names(folder), before);
 }
 
+/// A file that a verb reads is missed before its device is opened: this one could not be.
+#[test]
+fn a_missing_file_is_told_before_a_device_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    for (words, target) in [
+        ("nvme fw-download -f FILE", "nvme"),
+        ("nvme write -s 0 -d FILE --yes", "nvme"),
+        ("nvme compare -s 0 -d FILE", "nvme"),
+        ("nvme set-feature -f 0xc -d FILE", "nvme"),
+        ("nvme admin-passthru -o 0x80 -i FILE --yes", "nvme"),
+        ("nvme zns zone-append -s 0 -d FILE", "nvme"),
+        ("ata fwdownload -f FILE --yes", "ahci"),
+        ("ata passthru -c 0x3f -o FILE --yes", "ahci"),
+        ("emmc ffu FILE --yes", "emmc"),
+        ("emmc rpmb write-key FILE --yes", "emmc"),
+        ("emmc rpmb read-counter FILE", "emmc"),
+        ("ufs ffu update FILE --yes", "ufs"),
+        ("ufs rpmb write FILE", "ufs"),
+    ] {
+        for (name, cause) in [("absent", "No such file"), ("dir", "directory")] {
+            let words = format!("{} --on {target},image=no.img", words.replace("FILE", name));
+            let ran = run_in(&words, folder);
+            assert_refused(&ran, 1, &[&format!("flysch: {name}: "), cause], &words);
+        }
+    }
+}
+
 /// One job file for every kind of device, with both block sizes if a kind has two.
 #[test]
 fn a_job_file_runs_on_every_kind_of_device() {

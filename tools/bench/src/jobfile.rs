@@ -186,7 +186,7 @@ impl JobFile {
         if synchronous && depth > 1 && !settings.depth_is_meant {
             settings.workload.depth = 1;
             self.notes.push(format!(
-                "job {}: one request in flight per worker, because its ioengine is synchronous to \
+                "{}: one request in flight per worker, because its ioengine is synchronous to \
                  fio (as is fio's default); for iodepth={depth} name an asynchronous one, or give \
                  --iodepth={depth}",
                 job.name
@@ -320,7 +320,7 @@ impl Job {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
             if offset >= device {
                 return Err(format!(
-                    "job {}: offset {} is beyond the end of the device ({})",
+                    "{}: offset {} is beyond the end of the device ({})",
                     self.name,
                     Size(offset),
                     Size(device)

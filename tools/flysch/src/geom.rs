@@ -52,15 +52,7 @@ pub(crate) use stats::{Counter, Kind, Snapshot};
 
 /// Options of `flysch geom`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A disk is named after its file, without the extension. Only verbs that modify something write to
-disks. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and so on.
-Examples:
-  flysch geom -f disk.img part show
-  flysch geom -f disk.img part create -s gpt disk
-  flysch geom -f disk.img part add -t linux-data -s 100m -l root disk
-  flysch geom -f disk.img why disk
-  flysch geom -f disk.img copy diskp1 root.img")]
+#[command(after_help = after_help())]
 #[command(subcommand_required = false, args_conflicts_with_subcommands = false)]
 pub(crate) struct Arguments {
     /// A disk image; `,serial=TEXT`, `,sector=BYTES` and `,name=TEXT` after it replace the
@@ -95,6 +87,22 @@ pub(crate) struct Arguments {
     script: Option<PathBuf>,
     #[command(subcommand)]
     action: Option<Action>,
+}
+
+fn after_help() -> String {
+    format!(
+        "\
+A disk is named after its file, without the extension. Only verbs that modify something write to
+disks. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and so on.
+Short forms: {}.
+Examples:
+  flysch geom -f disk.img part show
+  flysch gpart -f disk.img create -s gpt disk
+  flysch geom -f disk.img part add -t linux-data -s 100m -l root disk
+  flysch geom -f disk.img why disk
+  flysch geom -f disk.img copy diskp1 root.img",
+        short::forms().collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Options of `geom mount`.
@@ -249,6 +257,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     (session.verbose, session.force) = (arguments.verbose, arguments.force);
     obey(&mut session, arguments, output)?;
+    if !disks.are_given() && session.is_empty() {
+        output.note(format!("there are no disks; {NO_DISKS}"));
+    }
     session.keep();
     Ok(())
 }
@@ -257,9 +268,6 @@ impl Arguments {
     /// Something has to be done, and only one thing.
     fn check(&self) -> Result<(), Failure> {
         let shows = self.tree || self.provider.is_some();
-    if !disks.are_given() && session.is_empty() {
-        output.note(format!("there are no disks; {NO_DISKS}"));
-    }
         match &self.action {
             None if !shows && self.script.is_none() => {
                 Err(Failure::usage("geom: name a class and a verb, such as `part show`"))

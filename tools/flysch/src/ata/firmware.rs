@@ -25,7 +25,7 @@ const APPLY_MS: u32 = 120_000;
 pub(super) struct Arguments {
     /// The maker's image for exactly this device.
     #[arg(long = "fw", short = 'f', value_name = "FILE")]
-    image: PathBuf,
+    pub(super) image: PathBuf,
     /// Keep it until `fwactivate`, a reset, or the next power-on.
     #[arg(long)]
     defer: bool,

@@ -13,6 +13,8 @@ mod security;
 mod self_test;
 mod smart;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_ahci::{AtaCommand, AtaData, AtaReply, Operation};
 use flysch_api::command::{AtaProtocol, AtaStatus};
@@ -22,6 +24,7 @@ use flysch_wire::ata::{Identify, Kind, Opcode, SECTOR};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::output::Output;
 
 /// Options of `flysch ata`.
@@ -95,8 +98,20 @@ enum What {
     Errors,
 }
 
+impl What {
+    /// The file that it reads.
+    fn input(&self) -> Option<&Path> {
+        match self {
+            Self::Fwdownload(arguments) => Some(&arguments.image),
+            Self::Passthru(arguments) => arguments.data_out.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.input())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.ahci() else {

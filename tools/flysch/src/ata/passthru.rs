@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     data_in: Option<u32>,
     /// Send the bytes of this file to the device, up to 4096.
     #[arg(long = "out", short = 'o', value_name = "FILE", conflicts_with = "data_in")]
-    data_out: Option<PathBuf>,
+    pub(super) data_out: Option<PathBuf>,
     /// How data is transferred.
     #[arg(long, default_value = "pio")]
     by: Way,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flysch_api::block::{self, Cause};
+use flysch_api::count::counted;
 use flysch_geom::class::gate::{self, Queue, Request, Wanted};
 use flysch_geom::{Shape, class};
 use flysch_nbd::client::{Client, Remote, TRIM_LONGEST};
@@ -124,7 +125,8 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let rest = remote.size % u64::from(sector);
     if rest > 0 {
         output.note(format!(
-            "{place}: its last {rest} bytes are left out: they are not a whole sector"
+            "{place}: {} left out: not a whole sector",
+            counted(rest, "byte at its end is", "bytes at its end are")
         ));
     }
     let longest = u64::from(remote.longest) / u64::from(sector) * u64::from(sector);

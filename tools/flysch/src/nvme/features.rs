@@ -79,7 +79,7 @@ pub(super) struct SetArguments {
     value: Option<u32>,
     /// The data structure of a feature that has one.
     #[arg(long, short = 'd', value_name = "FILE")]
-    data: Option<PathBuf>,
+    pub(super) data: Option<PathBuf>,
     /// Keep it across resets and losses of power.
     #[arg(long)]
     save: bool,

@@ -52,7 +52,7 @@ pub(super) struct WriteArguments {
     blocks: Blocks,
     /// The data; it is padded with zeros.
     #[arg(long, short, value_name = "FILE")]
-    data: PathBuf,
+    pub(super) data: PathBuf,
     /// Bypass all caches.
     #[arg(long, short)]
     force_unit_access: bool,
@@ -66,7 +66,7 @@ pub(super) struct CompareArguments {
     blocks: Blocks,
     /// The expected contents of the blocks; padded with zeros.
     #[arg(long, short, value_name = "FILE")]
-    data: PathBuf,
+    pub(super) data: PathBuf,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -12,6 +12,8 @@ mod reservations;
 mod upkeep;
 pub(crate) mod zones;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};
 use flysch_rig::{Needs, NvmeControl, Stack, Target};
@@ -20,6 +22,7 @@ use flysch_wire::nvme::{AdminOpcode, Cns, Status, log};
 pub(crate) use identify::decimal_size;
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::output::Output;
 
 /// Options of `flysch nvme`.
@@ -124,8 +127,24 @@ enum What {
     Errors,
 }
 
+impl What {
+    /// The file that it reads.
+    fn input(&self) -> Option<&Path> {
+        match self {
+            Self::FwDownload(arguments) => Some(&arguments.image),
+            Self::Write(arguments) => Some(&arguments.data),
+            Self::Compare(arguments) => Some(&arguments.data),
+            Self::SetFeature(arguments) => arguments.data.as_deref(),
+            Self::AdminPassthru(arguments) => arguments.input_file.as_deref(),
+            Self::Zns(zones::Zoned::ZoneAppend(arguments)) => Some(&arguments.data),
+            _ => None,
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.input())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.nvme() else {

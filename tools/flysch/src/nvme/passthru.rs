@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     data_len: Option<u32>,
     /// Send the bytes of this file to the controller, up to 4096.
     #[arg(long, short = 'i', value_name = "FILE", conflicts_with = "data_len")]
-    input_file: Option<PathBuf>,
+    pub(super) input_file: Option<PathBuf>,
     /// Write received data to this file, `-` for standard output.
     #[arg(long, short = 'b', value_name = "FILE", requires = "data_len")]
     raw: Option<PathBuf>,

@@ -108,7 +108,7 @@ pub(super) struct SanitizeArguments {
 pub(super) struct DownloadArguments {
     /// The maker's image for exactly this controller.
     #[arg(long = "fw", short = 'f', value_name = "FILE")]
-    image: PathBuf,
+    pub(super) image: PathBuf,
 }
 
 /// When firmware becomes active (CA).

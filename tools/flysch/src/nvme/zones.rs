@@ -147,7 +147,7 @@ pub(super) struct AppendArguments {
     zslba: u64,
     /// The data, whole blocks.
     #[arg(long, short, value_name = "FILE")]
-    data: PathBuf,
+    pub(super) data: PathBuf,
 }
 
 pub(super) fn zns(session: &mut Session<'_>, what: &Zoned) -> Result<(), Failure> {
