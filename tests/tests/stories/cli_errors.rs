@@ -264,6 +264,50 @@ fn a_copy_that_cannot_work_is_refused_before_it_starts() {
     assert_eq!(names(folder), before);
 }
 
+/// What is read is neither replaced nor written to, under whatever name it is given.
+#[test]
+fn an_output_is_never_one_of_the_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let volume = "[v]\nmode=ubi\nimage=data\nvol_id=0\nvol_type=dynamic\nvol_name=v\n";
+    fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
+    fs::write(folder.join("jobs.fio"), "[a]\nrw=read\nsize=4k\n").unwrap();
+    fs::write(folder.join("ubi.ini"), volume).unwrap();
+    fs::write(folder.join("rig.toml"), "[[disk]]\nname = \"d\"\nimage = \"data\"\n").unwrap();
+    fs::hard_link(folder.join("data"), folder.join("hard")).unwrap();
+    std::os::unix::fs::symlink("data", folder.join("soft")).unwrap();
+    let contents = || names(folder).iter().map(|it| fs::read(folder.join(it)).unwrap()).collect();
+    let before: Vec<Vec<u8>> = contents();
+    for words in [
+        "copy data data",
+        "copy data ./data --skip 4K",
+        "copy hard data",
+        "copy soft data",
+        "copy data soft",
+        "copy data file:data --seek 4K",
+        "copy file:data hard",
+        "copy ufs,image=data nvme,image=data",
+        "copy rig.toml:d data",
+        "copy rig.toml:d rig.toml",
+        "geom -f data,name=d copy d ./data",
+        "geom -f data,name=d copy ./soft d",
+        "geom --rig rig.toml copy d ./hard",
+        "geom --on ufs,image=data copy da0 data",
+        "bench jobs.fio --on null --csv jobs.fio",
+        "bench --on file:data --rw=read --size=4k --csv hard",
+        "bench trace import data --html data",
+        "image create ubi -p 128KiB -m 2048 -o data ubi.ini",
+        "image create ubi -p 128KiB -m 2048 -o ubi.ini ubi.ini",
+        "image create jffs2 --tar data -o hard",
+        "image repair data --backup data",
+        "image repair data -o out --backup soft",
+    ] {
+        let ran = run_in(words, folder);
+        assert_refused(&ran, 2, &["is the input"], words);
+        assert!(contents() == before, "{words}");
+    }
+}
+
 #[test]
 fn more_than_fits_from_a_stream_says_where_it_stopped() {
     let input = fs::File::open("/dev/zero").unwrap();

@@ -20,7 +20,7 @@ use flysch_bench::{csv, fio_json, report, text};
 use flysch_rig::{ClockKind, Needs, Target};
 
 use crate::failure::Failure;
-use crate::file::Named;
+use crate::file::{Named, spare_inputs};
 use crate::geom::{Disk, On, Watched};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -122,6 +122,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if targets.len() > 1 && jobs.file.as_ref().is_some_and(JobFile::writes_logs) {
         let why = "write_iolog writes the requests of one target: give --on once";
         return Err(Failure::usage(why));
+    }
+    if let Some(csv) = &arguments.csv {
+        spare_inputs(csv, &arguments.files)?;
+        targets.iter().try_for_each(|(_, on)| spare_inputs(csv, on.files()?))?;
     }
     let mut files = Files::open(arguments, output)?;
     let watched = watched(arguments, &targets)?;
@@ -301,10 +305,6 @@ fn run_on(
     Ok((results, played.traces))
 }
 
-/// The maximum number of lanes of a provider of a rig: as many as all of its disks have.
-const RIG_LANES: u8 = 31;
-
-/// Lanes, slots and buffers for `demand`.
 /// Why no job ran, or the rest of them did not.
 fn refused(name: &str, stack: &mut Disk, error: PlayError) -> Failure {
     use flysch_bench::runner::Error;
@@ -325,6 +325,10 @@ fn refused(name: &str, stack: &mut Disk, error: PlayError) -> Failure {
     }
 }
 
+/// The maximum number of lanes of a provider of a rig: as many as all of its disks have.
+const RIG_LANES: u8 = 31;
+
+/// Lanes, slots and buffers for `demand`.
 fn needs(on: &On, demand: &Demand) -> Needs {
     match on {
         On::Target(target) => Needs::of(target, demand),

@@ -95,6 +95,21 @@ pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Res
         .try_for_each(|path| check(path).map_err(|error| Failure::of(path.display(), error)))
 }
 
+/// Refuses an output that is read as well: what is in it would be lost, or change while it is read.
+///
+/// # Errors
+/// The output, and as what it is read.
+pub(crate) fn spare_inputs(
+    output: &Path,
+    inputs: impl IntoIterator<Item = impl AsRef<Path>>,
+) -> Result<(), Failure> {
+    let same = inputs.into_iter().find(|input| flysch_files::is_same(output, input.as_ref()));
+    same.map_or(Ok(()), |input| {
+        let (output, input) = (output.display(), input.as_ref().display());
+        Err(Failure::usage(format!("{output}: is the input {input} itself: name another output")))
+    })
+}
+
 /// Why the output called `path` could not be written.
 pub(crate) fn failed(path: &Path, error: io::Error) -> Failure {
     if flysch_files::is_standard_output(path) {

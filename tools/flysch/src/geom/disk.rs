@@ -51,6 +51,20 @@ impl On {
         }
     }
 
+    /// The files that hold its data, and that of its rig.
+    ///
+    /// # Errors
+    /// If the rig cannot be read.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Self::Target(target) => Ok(target.file().map(PathBuf::from).into_iter().collect()),
+            Self::Provider(path, _) => {
+                let rig = rig::read(path)?;
+                Ok(rig.images().map(PathBuf::from).chain([path.clone()]).collect())
+            }
+        }
+    }
+
     /// Where figures of the device have been published.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.target().and_then(Target::origin)

@@ -74,11 +74,21 @@ impl Disks<'_> {
     pub(super) fn are_given(&self) -> bool {
         !(self.images.is_empty() && self.targets.is_empty() && self.rigs.is_empty())
     }
+
+    /// The files that hold their data, and the rigs.
+    fn files(&self) -> Vec<PathBuf> {
+        let images = self.images.iter().map(|image| image.path.as_path());
+        let targets = self.targets.iter().filter_map(Target::file);
+        let rigs = self.rigs.iter().flat_map(|rig| rig.images().chain([rig.path.as_path()]));
+        images.chain(targets).chain(rigs).map(PathBuf::from).collect()
+    }
 }
 
 /// A graph, and the owner of its disks.
 pub(super) struct Session {
     pub(super) graph: Graph,
+    /// The files that hold the data of its disks.
+    pub(super) files: Vec<PathBuf>,
     /// Whether foreign data is overwritten.
     pub(super) force: bool,
     /// Whether verbs report what they did (`-v`).
@@ -141,6 +151,7 @@ pub(super) const NO_DISKS: &str =
 impl Session {
     pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
         let mut this = Self::new(disks.rigs, force);
+        this.files = disks.files();
         for image in disks.images {
             this.insert(image)?;
         }
@@ -193,6 +204,7 @@ impl Session {
         graph.set_clock(super::stats::clock);
         Self {
             graph,
+            files: Vec::new(),
             force,
             verbose: false,
             base: PathBuf::new(),

@@ -200,6 +200,9 @@ fn content(session: &mut Session<'_>, path: &Path, blocks: &Blocks) -> Result<Ad
     let nsid = session.meant(blocks.namespace)?;
     let bytes = bytes_of(session, nsid, blocks.block_count)?;
     let mut content = std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
+    if content.is_empty() {
+        return Err(Failure::of(path.display(), "is empty; `write-zeroes` writes zeros"));
+    }
     if content.len() > bytes {
         let length = content.len();
         let why = format!("{length} bytes are more than the {bytes} of the blocks");

@@ -216,6 +216,12 @@ impl RigFile {
         controllers.chain(disks).for_each(|target| set_clock(target, clock));
     }
 
+    /// The files that hold the data of its disks.
+    pub fn images(&self) -> impl Iterator<Item = &Path> {
+        let own = self.disks.iter().filter_map(|disk| disk.image.as_deref());
+        own.chain(self.disks.iter().filter_map(|disk| disk.target.as_ref()?.file()))
+    }
+
     /// A path beside the rig's file.
     fn beside(&self, path: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
