@@ -240,7 +240,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     }
     if let Some(directory) = directory {
-        if session.graph.providers().next().is_none() {
+        if session.graph.objects().providers().next().is_none() {
             let text = "mount: no disks: name a rig, images with -f FILE, targets with --on TARGET";
             return Err(Failure::usage(text));
         }
@@ -325,8 +325,8 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Why { provider } => tree::why(session, provider, output),
         Action::Diskinfo(arguments) => diskinfo::run(session, arguments, output),
         Action::Log => tree::log(session, output),
-        Action::Confxml => output.bytes(session.graph.confxml().as_bytes()),
-        Action::Confdot => output.bytes(session.graph.confdot().as_bytes()),
+        Action::Confxml => output.bytes(flysch_geom::dump::confxml(&session.graph).as_bytes()),
+        Action::Confdot => output.bytes(flysch_geom::dump::confdot(&session.graph).as_bytes()),
         Action::Copy(arguments) => copy::run(session, arguments, output),
         Action::Mount(_) => Err(Failure::usage("mount: it cannot be a line of a script")),
     }

@@ -143,7 +143,7 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let made = gate::create(&mut session.graph, server, (shape, gate));
     let provider = made.map_err(|error| session.failure(error))?;
     // Whoever was asked while it was tasted may be gone already.
-    let made = session.graph.providers().find(|(id, _)| *id == provider);
+    let made = session.graph.objects().providers().find(|(id, _)| *id == provider);
     made.map(|(_, it)| it.name.clone()).ok_or_else(|| {
         Failure::of(place, "the server went away while the classes examined its disk")
     })

@@ -246,7 +246,7 @@ impl Provided {
         session.beside = Beside::WithRate;
         if name.is_empty() {
             let all: Vec<&str> =
-                session.graph.providers().map(|(_, it)| &it.name[..]).take(24).collect();
+                session.graph.objects().providers().map(|(_, it)| &it.name[..]).take(24).collect();
             let (path, all) = (file.path.display(), all.join(", "));
             let text = format!("{path}: name a provider, as `{path}:NAME`; there are {all}");
             return Err(Failure::usage(text));
@@ -256,7 +256,8 @@ impl Provided {
         let opened = session.graph.open(provider, Access::ALONE);
         let consumer = opened.map_err(|error| session.failure(error))?;
         session.graph.settle();
-        let plan = session.graph.plan(consumer).map_err(|error| session.failure(error))?;
+        let plan =
+            Plan::new(&mut session.graph, consumer).map_err(|error| session.failure(error))?;
         let clock = session.rigs[0].clock().cloned().expect("a rig with lanes has a clock");
         let of_disk = |disk: &ProviderId| session.lanes.get(disk).map_or(0, Vec::len);
         let count = plan.disks().iter().map(of_disk).min().unwrap_or(0);
@@ -348,7 +349,7 @@ impl Drop for Provided {
         let owner = &mut *self.owner.borrow_mut();
         if self.lanes.iter().all(|lane| lane.way.is_quiet()) {
             for lane in self.lanes.drain(..) {
-                owner.session.graph.account(&lane.way.into_parts().0);
+                lane.way.into_parts().0.account(&mut owner.session.graph);
             }
             owner.session.graph.shut(owner.consumer);
             owner.session.graph.settle();
@@ -497,7 +498,7 @@ impl Owner {
         self.rebuild(now);
         let found = self.session.look();
         self.dropped.extend(found.into_iter().map(|disk| format!("{disk}: found")));
-        match self.session.graph.plan(self.consumer) {
+        match Plan::new(&mut self.session.graph, self.consumer) {
             Ok(plan) => {
                 self.layers.know(&self.session.graph, &plan);
                 self.plan = plan;
@@ -542,8 +543,8 @@ impl Owner {
     /// The name of a consumer's provider.
     fn name_under(&self, consumer: ConsumerId) -> Option<String> {
         let graph = &self.session.graph;
-        let provider = graph.find_consumer(consumer)?.provider?;
-        graph.find_provider(provider).map(|there| there.name.clone())
+        let provider = graph.objects().consumer(consumer)?.provider?;
+        graph.objects().provider(provider).map(|there| there.name.clone())
     }
 
     /// When the next event is.
@@ -696,7 +697,7 @@ impl Lane {
         let (plan, number) = (owner.plan.clone(), self.number);
         match self.way.change(plan, |disk| owner.lane(disk, number)) {
             Ok((old, _)) => {
-                owner.session.graph.account(&old);
+                old.account(&mut owner.session.graph);
                 owner.layers.add(&old);
                 // The graph knows it now.
                 owner.told.get_mut(number).into_iter().for_each(|(_, usage)| usage.clear());

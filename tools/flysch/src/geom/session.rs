@@ -249,7 +249,8 @@ impl Session {
     /// The provider of this name.
     pub(super) fn provider(&self, name: &str) -> Result<ProviderId, Failure> {
         self.graph.provider(name).map_err(|error| {
-            let names: Vec<&str> = self.graph.providers().map(|(_, it)| &it.name[..]).collect();
+            let names: Vec<&str> =
+                self.graph.objects().providers().map(|(_, it)| &it.name[..]).collect();
             let hint = did_you_mean(name, &names);
             let hint = hint.trim_start_matches(", ");
             match hint {
@@ -261,7 +262,7 @@ impl Session {
 
     /// Reports metadata that a class found but does not accept: it appears in no list.
     pub(super) fn note_refused(&self, class: &str, output: &Output) {
-        for verdict in self.graph.verdicts().filter(|it| it.class == class) {
+        for verdict in self.graph.record.verdicts().filter(|it| it.class == class) {
             if verdict.taste.outcome() == Outcome::Refused {
                 let (name, why) = (&verdict.provider, &verdict.taste.reason().text);
                 output.note(format!("{name}: not shown: {why}; `geom why {name}` tells more"));
