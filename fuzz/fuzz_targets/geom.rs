@@ -4,7 +4,7 @@
 #![no_main]
 
 use flysch_geom::class::disk::{MD, Memory};
-use flysch_geom::{Graph, all};
+use flysch_geom::{Graph, all, dump};
 use flysch_wire::geom::{cache, jmicron, nvidia, promise, sii};
 use flysch_wire::geom::{
     concat, ddf, disklabel, disklabel64, gpt, imsm, label, mbr, mirror, multipath, stripe,
@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut graph = Graph::new(&all(), 1);
     if MD.insert(&mut graph, "md0", Box::new(memory)).is_ok() {
         graph.settle();
-        let _ = (graph.confxml(), graph.confdot());
+        let _ = (dump::confxml(&graph), dump::confdot(&graph));
     }
 });
 

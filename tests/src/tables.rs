@@ -74,7 +74,7 @@ pub fn try_one(seed: u64, folder: &Path) -> Result<(), String> {
 fn seen_by_us(path: &Path) -> Result<Vec<Seen>, String> {
     let (graph, _) = graph(&[path], 1);
     let geom = graph.geom("PART", "d0").map_err(|error| {
-        let verdict = graph.verdicts().find(|v| v.class == "PART" && v.provider == "d0");
+        let verdict = graph.record.verdicts().find(|v| v.class == "PART" && v.provider == "d0");
         format!("{error}: {verdict:?}")
     })?;
     let mut all = Vec::new();

@@ -72,7 +72,9 @@ pub extern "C" fn flysch_status_text(status: i32) -> *const c_char {
     let text = match status {
         0 => c"done",
         -1 => c"no room now",
-        -2 => c"an argument makes no sense",
+        -2 => {
+            c"an argument is invalid: the error's text names it; in a request, an unknown operation"
+        }
         -3 => c"not enough memory",
         -4 => c"the controller did not come up",
         -5 => c"no such disk",

@@ -37,9 +37,16 @@ impl Wired {
         {
             return Err(Error::new(Status::Argument, "DMA memory is not aligned to 4096 bytes"));
         }
-        let fits = board.memory_address.checked_add(board.memory_len as u64).is_some();
-        if board.memory_len == 0 || board.memory_len > isize::MAX as usize || !fits {
-            return Err(Error::new(Status::Argument, "the length of DMA memory makes no sense"));
+        let (address, len) = (board.memory_address, board.memory_len);
+        if len == 0 || len > isize::MAX as usize {
+            let text = format_args!("memory_len: DMA memory cannot have {len} bytes");
+            return Err(Error::new(Status::Argument, text));
+        }
+        if address.checked_add(len as u64).is_none() {
+            let text = format_args!(
+                "memory_address: {len} bytes at {address:#x} end beyond the address space"
+            );
+            return Err(Error::new(Status::Argument, text));
         }
         // SAFETY: the caller's promise: valid and used by nobody else until flysch_close; the
         // alignment was just checked. A handle that keeps the region longer is the caller's breach

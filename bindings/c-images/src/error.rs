@@ -53,7 +53,7 @@ pub enum ImageStatus {
 pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
     let text = match status {
         0 => c"done",
-        -1 => c"an argument makes no sense",
+        -1 => c"an argument is invalid: the error's text names it",
         -2 => c"the operating system refused",
         -3 => c"nothing known is in the image",
         -4 => c"no file system that can be opened",

@@ -8,7 +8,7 @@
 //!
 //! When a provider appears, each class tastes it: it reads the bytes that would identify its own
 //! metadata, and takes the provider or says why not. Every such verdict is kept
-//! ([`Graph::verdicts`]). Access is counted (read, write, exclusive) so that nobody writes below
+//! ([`Record::verdicts`]). Access is counted (read, write, exclusive) so that nobody writes below
 //! somebody else; opening a provider for writing *spoils* it for those who had only tasted it; a
 //! provider that goes away *orphans* its consumers.
 //!
@@ -31,7 +31,7 @@ extern crate std;
 
 mod access;
 pub mod class;
-mod dump;
+pub mod dump;
 mod error;
 mod events;
 mod graph;
@@ -41,16 +41,20 @@ mod object;
 mod own_class;
 mod record;
 mod route;
+mod statistics;
 pub mod way;
 pub mod zone;
 
 pub use access::Access;
-pub use class::{Class, Config, News, Object, Requests, Value, all};
+pub use class::all;
 pub use error::{Error, Kind};
-pub use graph::{DEPTH_MAX, Graph, PROVIDERS_MAX};
+pub use graph::{
+    Class, Config, DEPTH_MAX, Geom, Graph, News, Object, Objects, PROVIDERS_MAX, Requests, Value,
+};
 pub use io::{Io, Medium, Shape};
-pub use object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
-pub use record::{Outcome, Reason, Taste, Verdict};
+pub use object::{Consumer, ConsumerId, GeomId, Provider, ProviderId};
+pub use record::{Outcome, Reason, Record, Taste, Verdict};
 pub use route::{Faults, Leg, MirrorComponent, Path, Route};
+pub use statistics::Statistics;
 pub use way::{Incident, Plan, Usage, Waits, Way};
 pub use zone::{Zone, ZoneAnswer};

@@ -1,15 +1,14 @@
-//! Geoms, providers and consumers.
+//! Providers and consumers, and the numbers by which all objects of a graph are known.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::any::Any;
-use core::fmt;
 
-use flysch_api::block;
+use flysch_api::block::{self, Error};
 
 use crate::access::Access;
-use crate::class::Class;
+use crate::io::{Io, Shape};
+use crate::statistics::Statistics;
+use crate::zone::Zone;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -41,173 +40,6 @@ id!(
     /// Identifies a consumer of a graph.
     ConsumerId
 );
-
-/// An instance of a class.
-pub struct Geom {
-    /// The class.
-    pub class: &'static dyn Class,
-    /// Its name.
-    pub name: String,
-    /// 1 if it has no consumers, otherwise one more than the highest rank below it.
-    pub rank: u32,
-    /// Its providers, oldest first.
-    pub providers: Vec<ProviderId>,
-    /// Its consumers, oldest first.
-    pub consumers: Vec<ConsumerId>,
-    /// It is removed as soon as it is not in use.
-    pub withering: bool,
-    pub(crate) state: Option<Box<dyn Any>>,
-}
-
-impl fmt::Debug for Geom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { class, name, rank, providers, consumers, withering, state: _ } = self;
-        f.debug_struct("Geom")
-            .field("class", &class.name())
-            .field("name", name)
-            .field("rank", rank)
-            .field("providers", providers)
-            .field("consumers", consumers)
-            .field("withering", withering)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Completed requests of a provider or a consumer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Deletes.
-    pub deletes: u64,
-    /// Bytes deleted.
-    pub deleted_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Zone commands ([`Graph::zone`]).
-    ///
-    /// [`Graph::zone`]: crate::Graph::zone
-    pub zone_commands: u64,
-    /// Requests that failed.
-    pub failures: u64,
-    /// Nanoseconds spent on reads, if the graph has a clock ([`Graph::set_clock`]); like all these
-    /// times, for [`Graph::io`] only.
-    ///
-    /// [`Graph::set_clock`]: crate::Graph::set_clock
-    /// [`Graph::io`]: crate::Graph::io
-    pub read_time: u64,
-    /// The same for writes.
-    pub write_time: u64,
-    /// The same for deletes.
-    pub delete_time: u64,
-    /// The same for flushes.
-    pub flush_time: u64,
-    /// The same for zone commands.
-    pub zone_time: u64,
-    /// Nanoseconds in which anything was in flight; for queued requests measured at the top of ways
-    /// and at the disks. Ways that were busy at the same time count twice.
-    pub busy: u64,
-}
-
-impl Statistics {
-    /// Adds the counts of another.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.written_bytes += other.written_bytes;
-        self.deletes += other.deletes;
-        self.deleted_bytes += other.deleted_bytes;
-        self.flushes += other.flushes;
-        self.zone_commands += other.zone_commands;
-        self.failures += other.failures;
-        self.read_time += other.read_time;
-        self.write_time += other.write_time;
-        self.delete_time += other.delete_time;
-        self.flush_time += other.flush_time;
-        self.zone_time += other.zone_time;
-        self.busy += other.busy;
-    }
-
-    /// Counts a completed request.
-    pub(crate) fn count(&mut self, (operation, length): (block::Operation, u64), time: u64) {
-        match operation {
-            block::Operation::Read => {
-                self.reads += 1;
-                self.read_bytes += length;
-                self.read_time += time;
-            }
-            block::Operation::Write => {
-                self.writes += 1;
-                self.written_bytes += length;
-                self.write_time += time;
-            }
-            block::Operation::Delete => {
-                self.deletes += 1;
-                self.deleted_bytes += length;
-                self.delete_time += time;
-            }
-            block::Operation::Flush => {
-                self.flushes += 1;
-                self.flush_time += time;
-            }
-        }
-    }
-
-    /// Adds the traffic of a way.
-    pub(crate) fn add_traffic(&mut self, traffic: &Traffic) {
-        let of = |operation: block::Operation| {
-            (traffic.requests[operation as usize], traffic.bytes[operation as usize])
-        };
-        self.reads += of(block::Operation::Read).0;
-        self.read_bytes += of(block::Operation::Read).1;
-        self.writes += of(block::Operation::Write).0;
-        self.written_bytes += of(block::Operation::Write).1;
-        self.deletes += of(block::Operation::Delete).0;
-        self.deleted_bytes += of(block::Operation::Delete).1;
-        self.flushes += of(block::Operation::Flush).0;
-    }
-}
-
-/// The same for queued requests, in the cheapest form.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Traffic {
-    /// By operation. The number and the bytes are not adjacent: otherwise they are added as one
-    /// vector, which takes twice the instructions.
-    requests: [u64; 4],
-    bytes: [u64; 4],
-}
-
-impl Traffic {
-    pub(crate) const NONE: Self = Self { requests: [0; 4], bytes: [0; 4] };
-
-    /// A request was accepted.
-    #[inline(always)]
-    pub(crate) fn count(&mut self, request: &block::Request) {
-        self.requests[request.operation as usize] += 1;
-        self.bytes[request.operation as usize] += request.length;
-    }
-
-    /// Adds other traffic.
-    pub(crate) fn add(&mut self, other: &Self) {
-        let sum = |all: &mut [u64; 4], other: &[u64; 4]| {
-            all.iter_mut().zip(other).for_each(|(all, other)| *all += other);
-        };
-        sum(&mut self.requests, &other.requests);
-        sum(&mut self.bytes, &other.bytes);
-    }
-
-    /// The total number of requests.
-    pub(crate) fn total(&self) -> u64 {
-        self.requests.iter().sum()
-    }
-}
 
 /// Something that looks like a disk.
 #[derive(Clone, Debug)]
@@ -246,6 +78,71 @@ impl Provider {
     pub fn last_sector(&self) -> u64 {
         self.sectors().saturating_sub(1) * u64::from(self.sector_size)
     }
+
+    /// A new one, which nobody uses yet.
+    pub(crate) fn new(geom: GeomId, name: String, shape: Shape) -> Self {
+        Self {
+            geom,
+            name,
+            media_size: shape.media_size,
+            sector_size: shape.sector_size,
+            stripe_size: shape.stripe_size,
+            stripe_offset: shape.stripe_offset,
+            access: Access::NONE,
+            consumers: Vec::new(),
+            error: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Whether a consumer with this access may do this now.
+    ///
+    /// # Errors
+    /// [`Error::WriteProtected`] without the access; why nothing is accepted any more; if the
+    /// request is not whole sectors, or beyond the end.
+    pub(crate) fn check(&self, access: Access, io: &Io<'_>) -> Result<(), Error> {
+        let may = match io {
+            Io::Read { .. } => access.read > 0,
+            Io::Write { .. } | Io::Delete { .. } | Io::Flush => access.write > 0,
+        };
+        if !may {
+            return Err(Error::WriteProtected);
+        }
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if matches!(io, Io::Flush) {
+            return Ok(());
+        }
+        let sector = u64::from(self.sector_size);
+        if sector == 0 || self.media_size == 0 {
+            return Err(Error::Gone);
+        }
+        if !io.offset().is_multiple_of(sector) || !io.len().is_multiple_of(sector) {
+            return Err(Error::Misaligned);
+        }
+        match io.offset().checked_add(io.len()) {
+            Some(end) if end <= self.media_size => Ok(()),
+            _ => Err(Error::OutOfRange),
+        }
+    }
+
+    /// The same for a zone command.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub(crate) fn check_zone(&self, access: Access, command: Zone) -> Result<(), Error> {
+        if (if command.changes() { access.write } else { access.read }) <= 0 {
+            return Err(Error::WriteProtected);
+        }
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        match command.sector() {
+            Some(sector) if sector >= self.sectors() => Err(Error::OutOfRange),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A geom's use of a provider.
@@ -261,4 +158,67 @@ pub struct Consumer {
     pub spoiled: bool,
     /// Its completed requests.
     pub statistics: Statistics,
+}
+
+impl Consumer {
+    /// A new one, on no provider yet.
+    pub(crate) fn new(geom: GeomId) -> Self {
+        Self {
+            geom,
+            provider: None,
+            access: Access::NONE,
+            spoiled: false,
+            statistics: Statistics::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::{ZoneAction, ZoneTarget};
+
+    const SHAPE: Shape =
+        Shape { media_size: 4096, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
+
+    #[test]
+    fn requests_need_access_and_whole_sectors_within_the_provider() {
+        let mut provider = Provider::new(GeomId(1), String::from("d"), SHAPE);
+        let written = Access::new(0, 1, 0);
+        let mut bytes = [0; 1024];
+        let mut read = |provider: &Provider, access, offset, length: usize| {
+            provider.check(access, &Io::Read { offset, to: &mut bytes[..length] })
+        };
+        assert_eq!(read(&provider, Access::READ, 3072, 1024), Ok(()));
+        assert_eq!(read(&provider, written, 0, 512), Err(Error::WriteProtected));
+        assert_eq!(read(&provider, Access::READ, 256, 512), Err(Error::Misaligned));
+        assert_eq!(read(&provider, Access::READ, 512, 256), Err(Error::Misaligned));
+        assert_eq!(read(&provider, Access::READ, 3584, 1024), Err(Error::OutOfRange));
+        assert_eq!(
+            read(&provider, Access::READ, 0_u64.wrapping_sub(512), 512),
+            Err(Error::OutOfRange)
+        );
+        for changes in [Io::Write { offset: 0, from: &[0; 512] }, Io::Flush] {
+            assert_eq!(provider.check(Access::READ, &changes), Err(Error::WriteProtected));
+            assert_eq!(provider.check(written, &changes), Ok(()));
+        }
+        let delete = Io::Delete { offset: 512, length: 4096 };
+        assert_eq!(provider.check(written, &delete), Err(Error::OutOfRange));
+        provider.media_size = 0;
+        assert_eq!(read(&provider, Access::READ, 0, 512), Err(Error::Gone));
+        provider.error = Some(Error::TimedOut);
+        assert_eq!(provider.check(written, &Io::Flush), Err(Error::TimedOut));
+        assert_eq!(provider.check_zone(Access::READ, Zone::Parameters), Err(Error::TimedOut));
+    }
+
+    #[test]
+    fn zone_commands_need_access_and_a_sector_of_the_provider() {
+        let provider = Provider::new(GeomId(1), String::from("d"), SHAPE);
+        let open = |sector| Zone::Manage(ZoneAction::Open, ZoneTarget::At(sector));
+        assert_eq!(provider.check_zone(Access::READ, open(0)), Err(Error::WriteProtected));
+        assert_eq!(provider.check_zone(Access::ALONE, open(7)), Ok(()));
+        assert_eq!(provider.check_zone(Access::ALONE, open(8)), Err(Error::OutOfRange));
+        assert_eq!(provider.check_zone(Access::READ, Zone::Parameters), Ok(()));
+        assert_eq!(provider.check_zone(Access::NONE, Zone::Parameters), Err(Error::WriteProtected));
+    }
 }

@@ -99,15 +99,33 @@ pub struct Verdict {
     pub taste: Taste,
 }
 
-/// All records kept.
+/// What was decided and what happened: the newest 16384 verdicts, and as many messages.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
-    pub(crate) verdicts: VecDeque<Verdict>,
-    pub(crate) messages: VecDeque<String>,
+pub struct Record {
+    verdicts: VecDeque<Verdict>,
+    messages: VecDeque<String>,
 }
 
 impl Record {
-    /// Keeps the newest verdict of each class about each provider.
+    /// The newest verdict of every class on every provider.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.verdicts.iter()
+    }
+
+    /// The messages about events, oldest first.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().map(String::as_str)
+    }
+
+    /// Keeps a message about an event.
+    pub fn say(&mut self, message: String) {
+        if self.messages.len() == KEPT {
+            self.messages.pop_front();
+        }
+        self.messages.push_back(message);
+    }
+
+    /// Keeps a verdict in place of an older one of the same class on the same provider.
     pub(crate) fn judge(&mut self, verdict: Verdict) {
         let same = |old: &Verdict| old.class == verdict.class && old.provider == verdict.provider;
         match self.verdicts.iter_mut().rev().find(|old| same(old)) {
@@ -120,11 +138,32 @@ impl Record {
             }
         }
     }
+}
 
-    pub(crate) fn say(&mut self, message: String) {
-        if self.messages.len() == KEPT {
-            self.messages.pop_front();
-        }
-        self.messages.push_back(message);
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_newer_verdict_replaces_the_older_and_the_oldest_of_too_many_messages_goes() {
+        let mut record = Record::default();
+        let verdict = |provider: &str, class, text: &str| Verdict {
+            provider: provider.to_string(),
+            class,
+            taste: Taste::passed(text),
+        };
+        record.judge(verdict("a", "PART", "old"));
+        record.judge(verdict("a", "LABEL", "other class"));
+        record.judge(verdict("b", "PART", "other provider"));
+        record.judge(verdict("a", "PART", "new"));
+        let texts: Vec<_> = record.verdicts().map(|it| &it.taste.reason().text[..]).collect();
+        assert_eq!(texts, ["new", "other class", "other provider"]);
+        (0..=KEPT).for_each(|number| record.say(format!("{number}")));
+        assert_eq!(record.messages().count(), KEPT);
+        assert_eq!(record.messages().next(), Some("1"));
     }
 }

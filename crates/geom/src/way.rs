@@ -2,7 +2,7 @@
 //!
 //! A graph performs requests one at a time ([`Graph::io`](crate::Graph::io)); a way takes as many
 //! as its disks do. The classes are asked once where requests go
-//! ([`Graph::plan`](crate::Graph::plan)): partitions, labels and everything else that only moves
+//! ([`Plan::new`]): partitions, labels and everything else that only moves
 //! requests collapse into one sum, and what remains are the places where the way divides. A request
 //! is checked at the top and passes down by plain calls; on the way up, only the places that have
 //! something to undo are involved. With one disk at the bottom, its completion is returned
@@ -27,7 +27,8 @@ use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
 use crate::error;
-use crate::object::{ConsumerId, ProviderId, Traffic};
+use crate::object::{ConsumerId, ProviderId};
+use crate::statistics::Traffic;
 
 mod descend;
 mod fan;
@@ -133,7 +134,7 @@ impl<D: Device> Way<D> {
 
     /// Switches to another plan. Lanes of disks that stay are kept, those of others are returned;
     /// `lane` opens new ones. Completions held back are now reported, and requests are accepted
-    /// again. Returns the old plan, for [`Graph::account`](crate::Graph::account), and the lanes.
+    /// again. Returns the old plan, for [`Plan::account`], and the lanes.
     ///
     /// # Errors
     /// If it is not quiet; as for [`new`](Self::new). Nothing is changed then.
@@ -211,7 +212,7 @@ impl<D: Device> Way<D> {
     }
 
     /// The plan, with its traffic so far ([`Plan::usage`]). The totals are cumulative: add them to
-    /// the graph's statistics ([`Graph::account`](crate::Graph::account)) when the way ends or
+    /// the graph's statistics ([`Plan::account`]) when the way ends or
     /// changes.
     pub fn plan(&mut self, now: Instant) -> &Plan {
         self.measure(Some(now));

@@ -301,7 +301,6 @@ fn any_command_can_be_passed_through() {
 #[test]
 fn what_is_asked_wrongly_is_told_in_one_line() {
     for (words, why) in [
-        ("cam tur pass9 --on ufs,size=64M", "there is no device `pass9`; there are pass0"),
         ("cam tur --on ufs,size=64M,lus=2", "several devices, name one: pass0, pass1"),
         ("cam tur --on null", "no command layer"),
         ("cam inquiry --on ahci,size=64M", "pass0: it does not take SCSI commands"),
@@ -310,7 +309,6 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         ("cam format -y --on nvme,size=64M", "`flysch nvme format`"),
         ("cam sanitize -a crypto -y --on ufs,size=64M", "`flysch ufs purge`"),
         ("cam security -s x --on ahci,size=64M", "--yes"),
-        ("cam rescan 7 --on ufs,size=64M", "there is no bus 7"),
         ("cam rescan 0:0 --on ufs,size=64M", "name `all`, a bus, or a bus:target:lun"),
         ("cam modepage -m 99 --on ufs,size=64M", "not the number of a page"),
         ("cam modepage -m 8 -e XYZ=1 -y --on ufs,size=64M", "fields: IC; ABPF"),
@@ -320,16 +318,24 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         ("cam debug 0 tur", "without one of -I, -P, -T, -S, -X, -c, -p"),
         ("cam debug -c 0:0:0", "the flags last as long as this command"),
         ("cam debug -c off tur", "leave `debug off` out"),
-        ("cam debug -c 0:3 tur --on ufs,size=64M", "the buses 0 and the units 0:0:0"),
-        ("cam debug -c 7 tur --on ufs,size=64M", "there is nothing at `7`"),
-        ("cam debug -c da7 tur --on ufs,size=64M", "there is no device `da7`; there are pass0"),
         ("bench --iosched read-bais=1 --on null", "`read-bais=1` is not understood"),
     ] {
         let ran = run(words);
         assert_eq!((ran.status, ran.stderr.lines().count()), (2, 1), "{words}: {}", ran.stderr);
         assert!(ran.stderr.contains(why), "{words}: {}", ran.stderr);
     }
-    // The device's own refusals are not usage errors.
+    // What is not there is no usage error, nor is what the device refuses.
+    for (words, why) in [
+        ("cam tur pass9 --on ufs,size=64M", "there is no device `pass9`; devices: pass0"),
+        ("cam rescan 7 --on ufs,size=64M", "there is no bus 7"),
+        ("cam debug -c 0:3 tur --on ufs,size=64M", "the buses 0 and the units 0:0:0"),
+        ("cam debug -c 7 tur --on ufs,size=64M", "there is nothing at `7`"),
+        ("cam debug -c da7 tur --on ufs,size=64M", "there is no device `da7`; devices: pass0"),
+    ] {
+        let ran = run(words);
+        assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{words}: {}", ran.stderr);
+    }
     for words in ["cam security -e wrong -y --on ahci,size=64M", "cam modepage -m 5 --on ufs"] {
         let ran = run(words);
         assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{words}: {}", ran.stderr);

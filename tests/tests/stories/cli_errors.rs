@@ -56,11 +56,6 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on sd,faults=switch:n1", &["switch"]),
         ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
         ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
-        ("nvme read -n 4 --start-block 0", &["namespace 4 is not active", "active: 1"]),
-        ("nvme flush -n 3", &["namespace 3 is not active"]),
-        ("nvme ns-descs -n 5 --on nvme,namespaces=2", &["namespace 5", "active: 1, 2"]),
-        ("nvme format -n 300 --yes", &["namespace 300 is not active"]),
-        ("nvme zns report-zones -n 2", &["namespace 2 is not active"]),
         ("nvme read --start-block 0 --block-count 70000", &["`70000`", "--block-count"]),
         ("emmc bootpart enable boot1 1 --yes", &["`boot1`", "<PARTITION>"]),
         ("ata trim --lba 0 --count 0 --yes", &["--count 0", "1 or more"]),
@@ -87,6 +82,73 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("copy ufs - --seek 1", &["--seek", "stream"]),
     ] {
         assert_refused(&run(words), 2, parts, words);
+    }
+}
+
+/// The words are right, and what they name is not there: every command fails alike.
+#[test]
+fn what_is_named_and_absent_is_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    fs::write(folder.join("includes.fio"), "[a]\nrw=read\ninclude absent\n").unwrap();
+    fs::write(folder.join("logs.fio"), "[a]\nread_iolog=absent\n").unwrap();
+    let before = names(folder);
+    for (words, parts) in [
+        ("nvme read -n 4 --start-block 0", &["namespace 4 is not active", "active: 1"][..]),
+        ("nvme flush -n 3", &["namespace 3 is not active"]),
+        ("nvme ns-descs -n 5 --on nvme,namespaces=2", &["namespace 5", "active: 1, 2"]),
+        ("nvme format -n 300 --yes", &["namespace 300 is not active"]),
+        ("nvme zns report-zones -n 2", &["namespace 2 is not active"]),
+        ("bench absent.fio", &["absent.fio: No such file"]),
+        ("bench dir", &["dir: Is a directory"]),
+        ("bench includes.fio", &["includes.fio:3: ", "absent: No such file"]),
+        ("bench logs.fio --on null", &["logs.fio:1: ", "absent: No such file"]),
+        ("bench --on absent.toml:da0", &["absent.toml: No such file"]),
+        ("bench trace import absent", &["absent: No such file"]),
+        ("geom --rig absent.toml tree", &["absent.toml: No such file"]),
+        ("geom --script absent", &["absent: No such file"]),
+        ("geom -f absent part show", &["absent: No such file"]),
+        ("geom part show da0", &["da0: there is no such provider"]),
+        ("cam inquiry da9 --on ufs,size=16M", &["no device `da9`", "pass0"]),
+        ("cam rescan 7 --on ufs,size=16M", &["there is no bus 7"]),
+        ("image ls absent", &["absent", "No such file"]),
+        ("copy absent null", &["absent", "No such file"]),
+        ("ufs rpmb counter --key absent --on ufs,rpmb=normal", &["--key", "No such file"]),
+        ("emmc rpmb read-counter absent", &["absent", "No such file"]),
+        ("export file:absent --nbd unix:s", &["absent"]),
+    ] {
+        assert_refused(&run_in(words, folder), 1, parts, words);
+    }
+    assert_eq!(names(folder), before);
+}
+
+/// A file that a verb reads is missed before its device is opened: this one could not be.
+#[test]
+fn a_missing_file_is_told_before_a_device_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    for (words, target) in [
+        ("nvme fw-download -f FILE", "nvme"),
+        ("nvme write -s 0 -d FILE --yes", "nvme"),
+        ("nvme compare -s 0 -d FILE", "nvme"),
+        ("nvme set-feature -f 0xc -d FILE", "nvme"),
+        ("nvme admin-passthru -o 0x80 -i FILE --yes", "nvme"),
+        ("nvme zns zone-append -s 0 -d FILE", "nvme"),
+        ("ata fwdownload -f FILE --yes", "ahci"),
+        ("ata passthru -c 0x3f -o FILE --yes", "ahci"),
+        ("emmc ffu FILE --yes", "emmc"),
+        ("emmc rpmb write-key FILE --yes", "emmc"),
+        ("emmc rpmb read-counter FILE", "emmc"),
+        ("ufs ffu update FILE --yes", "ufs"),
+        ("ufs rpmb write FILE", "ufs"),
+    ] {
+        for (name, cause) in [("absent", "No such file"), ("dir", "directory")] {
+            let words = format!("{} --on {target},image=no.img", words.replace("FILE", name));
+            let ran = run_in(&words, folder);
+            assert_refused(&ran, 1, &[&format!("flysch: {name}: "), cause], &words);
+        }
     }
 }
 
@@ -128,7 +190,7 @@ fn a_job_file_runs_on_every_kind_of_device() {
 #[test]
 fn what_a_device_lacks_is_one_line() {
     for (words, status, parts) in [
-        ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
+        ("nvme id-ns -n 9 --on nvme,size=16M", 1, &["namespace 9 is not active"][..]),
         ("nvme zns report-zones --on nvme,size=16M", 1, &["namespace 1 has no zones"]),
         ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
         ("ata info --on nvme,size=16M", 2, &["not a SATA device"]),
@@ -200,6 +262,50 @@ fn a_copy_that_cannot_work_is_refused_before_it_starts() {
         assert_refused(&run_in(words, folder), 1, parts, words);
     }
     assert_eq!(names(folder), before);
+}
+
+/// What is read is neither replaced nor written to, under whatever name it is given.
+#[test]
+fn an_output_is_never_one_of_the_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let volume = "[v]\nmode=ubi\nimage=data\nvol_id=0\nvol_type=dynamic\nvol_name=v\n";
+    fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
+    fs::write(folder.join("jobs.fio"), "[a]\nrw=read\nsize=4k\n").unwrap();
+    fs::write(folder.join("ubi.ini"), volume).unwrap();
+    fs::write(folder.join("rig.toml"), "[[disk]]\nname = \"d\"\nimage = \"data\"\n").unwrap();
+    fs::hard_link(folder.join("data"), folder.join("hard")).unwrap();
+    std::os::unix::fs::symlink("data", folder.join("soft")).unwrap();
+    let contents = || names(folder).iter().map(|it| fs::read(folder.join(it)).unwrap()).collect();
+    let before: Vec<Vec<u8>> = contents();
+    for words in [
+        "copy data data",
+        "copy data ./data --skip 4K",
+        "copy hard data",
+        "copy soft data",
+        "copy data soft",
+        "copy data file:data --seek 4K",
+        "copy file:data hard",
+        "copy ufs,image=data nvme,image=data",
+        "copy rig.toml:d data",
+        "copy rig.toml:d rig.toml",
+        "geom -f data,name=d copy d ./data",
+        "geom -f data,name=d copy ./soft d",
+        "geom --rig rig.toml copy d ./hard",
+        "geom --on ufs,image=data copy da0 data",
+        "bench jobs.fio --on null --csv jobs.fio",
+        "bench --on file:data --rw=read --size=4k --csv hard",
+        "bench trace import data --html data",
+        "image create ubi -p 128KiB -m 2048 -o data ubi.ini",
+        "image create ubi -p 128KiB -m 2048 -o ubi.ini ubi.ini",
+        "image create jffs2 --tar data -o hard",
+        "image repair data --backup data",
+        "image repair data -o out --backup soft",
+    ] {
+        let ran = run_in(words, folder);
+        assert_refused(&ran, 2, &["is the input"], words);
+        assert!(contents() == before, "{words}");
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn files_stay_as_they_are_unless_told_otherwise() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(fs::metadata(folder.join("disk")).unwrap().len(), 1 << 20);
     let said = refused("linux:disk,write=off", "--rw=write", 2);
-    assert!(said.contains("job j writes, but the device is read-only"), "{said}");
+    assert!(said.contains("j writes, but the device is read-only"), "{said}");
     let said = refused("linux:disk", "--rw=write --size=2m", 2);
     assert!(said.contains("end beyond the device"), "a file is not grown: {said}");
     let said = refused("linux:disk,size=2M", "--rw=read", 1);

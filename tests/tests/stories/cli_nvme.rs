@@ -181,7 +181,7 @@ fn zones_and_reservations_are_shown() {
 fn wrong_use_is_named() {
     for (words, target, status, told) in [
         ("id-ctrl", "ufs,size=16M", 2, "is not an NVMe controller"),
-        ("id-ns -n 7", "nvme,size=16M", 2, "namespace 7 is not active; active: 1"),
+        ("id-ns -n 7", "nvme,size=16M", 1, "namespace 7 is not active; active: 1"),
         ("id-ctrl", "nvme,namespaces=2,ns=3", 2, "1..2"),
         ("format -b 1024 --yes", "nvme,size=16M", 2, "there are 0: 512 bytes, 1: 4096 bytes"),
         ("format -l 9 --yes", "nvme,size=16M", 2, "there is no LBA format 9"),

@@ -120,11 +120,12 @@ fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
 #[test]
 fn a_guest_is_refused_devices_that_it_cannot_have() {
     let folder = tempfile::tempdir().unwrap();
+    let ran = run_in("lab linux --share nowhere -- true", folder.path());
+    assert_eq!((ran.status, &ran.stderr[..]), (1, "flysch: --share nowhere: not a folder\n"));
     for (words, says) in [
         ("--on null", "null: only a modelled device can be served"),
         ("--on ufs,clock=virtual", "leave `clock=` out"),
         ("--on ufs@qemu --on nvme@qemu", "--on nvme@qemu: a guest can have only one of QEMU's own"),
-        ("--share nowhere", "--share nowhere: not a folder"),
         ("--memory 4G", "it must be 256M to 2047M"),
         ("--kernel 2.4", "possible values: release, backports"),
     ] {

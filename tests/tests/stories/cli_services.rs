@@ -86,7 +86,7 @@ fn rpmb_says_what_is_wrong_and_what_to_do() {
         ("write key --key key", 1, &["key: 32 bytes", "256", "pad"][..]),
         ("write two --key key --address 16383", 1, &["Address failure"][..]),
         ("counter --region 1", 1, &["region 1 is not enabled", "rpmb info"][..]),
-        ("counter --key 5a5a", 2, &["--key", "64 hexadecimal digits"][..]),
+        ("counter --key 5a5a", 1, &["--key", "64 hexadecimal digits"][..]),
         ("program-key --key key", 2, &["never be changed", "--yes"][..]),
         ("program-key --key key --yes", 1, &["stays"][..]),
         ("protect 9 0+1 --key key", 1, &["Invalid Secure Write Protect"][..]),

@@ -122,7 +122,7 @@ fn servers_that_cannot_be_used_are_told_in_a_line() {
         ("gate create -o rw unix:ro", 1, "refuses writes"),
         ("gate create -n r unix:ro\nlabel label x r", 1, "r: the device is write protected"),
         ("gate create -s 512 unix:big", 2, "takes blocks of 4096"),
-        ("gate create unix:odd", 0, "its last 124 bytes are left out"),
+        ("gate create unix:odd", 0, "124 bytes at its end are left out"),
         ("gate create -n e unix:bad\ncopy e out", 1, "e: medium error"),
     ] {
         let ran = script(folder, lines);

@@ -51,10 +51,10 @@ fn volumes_are_known_by_the_names_their_makers_gave() {
 
 fn expect(path: &Path, program: &str, name: &str) {
     let (graph, disks) = graph(&[path], 1);
-    let said: Vec<_> = graph.verdicts().filter(|v| v.class == "LABEL").collect();
+    let said: Vec<_> = graph.record.verdicts().filter(|v| v.class == "LABEL").collect();
     let provider = graph.provider(name).unwrap_or_else(|_| panic!("{program}: {said:?}"));
     assert_eq!(graph[provider].media_size, graph[disks[0]].media_size, "{program}");
-    assert!(graph.geoms_of("PART").next().is_none(), "{program} was taken for a table");
+    assert!(graph.objects().geoms_of("PART").next().is_none(), "{program} was taken for a table");
 }
 
 #[test]

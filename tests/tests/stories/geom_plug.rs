@@ -325,8 +325,8 @@ fn mistakes_are_one_line() {
     let folder = folder.path();
     fs::write(folder.join("r.toml"), mirror("")).unwrap();
     let geom = |verb: &str| format!("geom --rig r.toml {verb}");
-    refused(&geom("disk detach ada2"), folder, 2, "there are ahci0, ada0, ada1");
-    refused(&geom("disk detach ada11"), folder, 2, "did you mean `ada1`?");
+    refused(&geom("disk detach ada2"), folder, 1, "there are ahci0, ada0, ada1");
+    refused(&geom("disk detach ada11"), folder, 1, "did you mean `ada1`?");
     refused(&geom("disk attach ada1"), folder, 2, "ada1: is attached; `disk detach ada1`");
     refused(&geom("disk detach --for soon ada1"), folder, 2, "soon");
     fs::write(folder.join("s"), "disk detach ada1\ndisk detach ada1\n").unwrap();

@@ -166,11 +166,11 @@ fn images_of_a_rig_are_kept_and_copied_both_ways() {
 fn mistakes_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let (folder, rig) = (folder.path(), example("nas.toml"));
-    refused("geom --rig no.toml tree", folder, 2, "no.toml: No such file");
+    refused("geom --rig no.toml tree", folder, 1, "no.toml: No such file");
     fs::write(folder.join("r.toml"), "[[disk]]\nname = \"d\"\nimmage = \"d.img\"\n").unwrap();
     let cause = "r.toml: line 3: `immage`: [[disk]] has no such key, did you mean `image`?";
     refused("geom --rig r.toml tree", folder, 2, cause);
-    refused(&format!("bench --on {rig}:mirror/gm1"), folder, 2, "did you mean `mirror/gm0`?");
+    refused(&format!("bench --on {rig}:mirror/gm1"), folder, 1, "did you mean `mirror/gm0`?");
     refused(&format!("bench --on {rig}"), folder, 2, "name a provider");
     refused(&format!("bench --on {rig}:ada0"), folder, 1, "open for writing by MIRROR gm0");
     refused(
@@ -186,7 +186,7 @@ fn mistakes_are_one_line() {
     assert!(!folder.join("d.img").exists(), "made for nothing");
     refused("geom mount nowhere.toml nowhere", folder, 1, "nowhere: No such file");
     fs::create_dir(folder.join("dir")).unwrap();
-    refused("geom mount nowhere.toml dir", folder, 2, "nowhere.toml: No such file");
+    refused("geom mount nowhere.toml dir", folder, 1, "nowhere.toml: No such file");
     refused("geom mount dir", folder, 2, "no disks");
     refused("geom --socket dir part show", folder, 1, "is not a mount");
     refused("gstat dir", folder, 1, "is not a mount");

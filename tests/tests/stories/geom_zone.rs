@@ -52,7 +52,7 @@ fn conditions_change_as_they_are_told_to() {
         ZONED,
         &["zone -d nda0 -c finish -l 0 --yes", "zone -d nda0.nop -c rz", "nop create nda0"],
     );
-    assert!(ran.status == 2 && ran.stderr.contains("nda0.nop"), "not there yet: {}", ran.stderr);
+    assert!(ran.status == 1 && ran.stderr.contains("nda0.nop"), "not there yet: {}", ran.stderr);
     let full = "zone -d nda0 -c rz -o full -P summary";
     let ran = play(
         ZONED,
@@ -121,7 +121,7 @@ fn what_cannot_be_is_told_with_its_remedy() {
         (ZONED, "zone -d nda0 -c open -a -l 0", 2, "-l"),
         (ZONED, "zone -d nda0 -c params -o full", 2, "-c rz"),
         (ZONED, "zone -d nda0 -c close -l 0", 1, "Invalid Zone State Transition"),
-        (ZONED, "zone -d nda1 -c rz", 2, "nda1"),
+        (ZONED, "zone -d nda1 -c rz", 1, "nda1"),
         ("--on nvme,size=16M", "zone -d nda0 -c rz", 2, "zoned are NVMe namespaces"),
         ("--on ahci,size=16M", "zone -d ada0 -c params", 2, "has no zones"),
         ("--on ufs,size=16M", "zone -d da0 -c rwp -a --yes", 2, "has no zones"),

@@ -66,7 +66,7 @@ fn edits_leave_everything_else_as_it_was() {
     fs::write(folder.join("script"), script).unwrap();
     let ran = run_in("image edit image --script script", folder);
     // UBIFS has no access lists.
-    let left_out = "flysch: 1 extended attributes were left out: the format cannot hold them\n";
+    let left_out = "flysch: 1 extended attribute was left out: the format cannot hold it\n";
     assert_eq!((ran.status, &ran.stderr[..]), (0, left_out));
     let after = contents(folder);
     for (path, seen) in &before {

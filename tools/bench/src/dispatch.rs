@@ -19,7 +19,7 @@ use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::class::{multipath, part, stripe};
-use flysch_geom::{Access, Graph, ProviderId, Way, all};
+use flysch_geom::{Access, Graph, Plan, ProviderId, Way, all};
 
 use crate::null::Null;
 use disks::{Bus, Lane};
@@ -121,7 +121,7 @@ fn way(bus: &Bus) -> Way<Lane> {
     let (name, paths) = build(&mut graph);
     let provider = graph.provider(&name).expect("it is there");
     let open = graph.open(provider, Access::READ).expect("nobody has it");
-    let plan = graph.plan(open).expect("all classes say where requests go");
+    let plan = Plan::new(&mut graph, open).expect("all classes say where requests go");
     let lane = |wanted: ProviderId| {
         let at = paths.iter().position(|(path, _)| *path == wanted)?;
         Some(bus.lane(at, paths[at].1))
@@ -248,7 +248,7 @@ pub fn part_on_null(count: u64) -> Outcome {
     part::add(&mut graph, table, &data, flags).expect("a partition");
     let provider = graph.provider("md0p1").expect("it is there");
     let open = graph.open(provider, Access::READ).expect("nobody has it");
-    let plan = graph.plan(open).expect("PART says where requests go");
+    let plan = Plan::new(&mut graph, open).expect("PART says where requests go");
     let mut way = Way::new(plan, |_| Some(Null::new(bytes as u64, 32, 4096))).expect("a lane");
     let memory = way.memory().clone();
     let (now, mut begun, mut ended) = (Instant::START, 0, 0);

@@ -78,8 +78,11 @@ fn nothing(told: &Told) -> String {
              `TASK-THREAD [CPU] TIME: EVENT: ...`; the first: `{first}`"
         ),
         Some(first) if told.odd_events > 0 => {
-            let count = told.odd_events;
-            format!("none of {count} events of a storage stack can be read; the first: `{first}`")
+            let what = match told.odd_events {
+                1 => "its only event of a storage stack cannot be read".into(),
+                count => format!("none of its {count} events of a storage stack can be read"),
+            };
+            format!("{what}; the first: `{first}`")
         }
         _ => "it has no event of a storage stack; record block_bio_queue, block_rq_issue and \
               block_rq_complete at least (docs/trace.md)"

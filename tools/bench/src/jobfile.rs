@@ -40,6 +40,15 @@ pub struct JobError {
     pub place: Place,
     /// The error.
     pub message: String,
+    /// Whether a file could not be read, so that its text may well be right.
+    pub is_unreadable: bool,
+}
+
+impl JobError {
+    /// Wrong words.
+    fn wrong(place: Place, message: impl Into<String>) -> Self {
+        Self { place, message: message.into(), is_unreadable: false }
+    }
 }
 
 impl fmt::Display for JobError {
@@ -109,7 +118,7 @@ impl JobFile {
         let mut job = Job::new(name);
         file.override_with(&mut job, options)?;
         if let Some(message) = job.settings.contradiction() {
-            return Err(JobError { place: Place::CommandLine, message });
+            return Err(JobError::wrong(Place::CommandLine, message));
         }
         file.finish(job, false, Place::CommandLine)?;
         Ok(file)
@@ -125,8 +134,7 @@ impl JobFile {
         for section in sections {
             let is_global = section.name == "global";
             if section.name.is_empty() {
-                let message = "a job needs a name".to_string();
-                return Err(JobError { place: section.place, message });
+                return Err(JobError::wrong(section.place, "a job needs a name"));
             }
             let mut job = global.clone();
             job.name.clone_from(&section.name);
@@ -147,14 +155,14 @@ impl JobFile {
                 let absent =
                     absent.map(|name| format!("option `wait_for`: no job `{name}` before it"));
                 if let Some(message) = absent.or_else(|| job.settings.contradiction()) {
-                    return Err(JobError { place: section.place, message });
+                    return Err(JobError::wrong(section.place, message));
                 }
                 file.finish(job, true, section.place)?;
             }
         }
         if file.jobs.is_empty() {
             let place = Place::File(path.display().to_string().into());
-            return Err(JobError { place, message: "it defines no jobs".to_string() });
+            return Err(JobError::wrong(place, "it defines no jobs"));
         }
         Ok(file)
     }
@@ -168,15 +176,17 @@ impl JobFile {
         place: Place,
     ) -> Result<(), JobError> {
         let settings = &mut job.settings;
-        let failed = |error: ReadError| format!("option `read_iolog`: {error}");
-        let notes = settings.read_logs().map_err(failed);
-        self.notes.extend(notes.map_err(|message| JobError { place, message })?);
+        let failed = |error: ReadError| JobError {
+            is_unreadable: matches!(error, ReadError::File(..)),
+            ..JobError::wrong(place, format!("option `read_iolog`: {error}"))
+        };
+        self.notes.extend(settings.read_logs().map_err(failed)?);
         let depth = settings.workload.depth;
         let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
         if synchronous && depth > 1 && !settings.depth_is_meant {
             settings.workload.depth = 1;
             self.notes.push(format!(
-                "job {}: one request in flight per worker, because its ioengine is synchronous to \
+                "{}: one request in flight per worker, because its ioengine is synchronous to \
                  fio (as is fio's default); for iodepth={depth} name an asynchronous one, or give \
                  --iodepth={depth}",
                 job.name
@@ -190,8 +200,8 @@ impl JobFile {
     /// begins another.
     fn override_with(&mut self, job: &mut Job, options: &Overrides) -> Result<(), JobError> {
         if options.iter().filter(|(name, _)| name == "name").count() > 1 {
-            let message = "--name is given twice: for several jobs write a job file".to_string();
-            return Err(JobError { place: Place::CommandLine, message });
+            let message = "--name is given twice: for several jobs write a job file";
+            return Err(JobError::wrong(Place::CommandLine, message));
         }
         for (name, value) in options {
             self.apply(job, name, value.as_deref(), &Place::CommandLine)?;
@@ -206,7 +216,7 @@ impl JobFile {
         value: Option<&str>,
         place: &Place,
     ) -> Result<(), JobError> {
-        let fail = |message: String| JobError { place: place.clone(), message };
+        let fail = |message: String| JobError::wrong(place.clone(), message);
         let Some((name, fate)) = known::find(name) else {
             let hint = known::nearest(name).map(|near| format!("; did you mean `{near}`?"));
             return Err(fail(format!("unknown option `{name}`{}", hint.unwrap_or_default())));
@@ -310,7 +320,7 @@ impl Job {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
             if offset >= device {
                 return Err(format!(
-                    "job {}: offset {} is beyond the end of the device ({})",
+                    "{}: offset {} is beyond the end of the device ({})",
                     self.name,
                     Size(offset),
                     Size(device)

@@ -53,7 +53,7 @@ pub enum PlayError {
     #[error("{0}")]
     Job(String),
     /// A job goes by zones, and the disk cannot.
-    #[error("job {job}: {cause}")]
+    #[error("{job}: {cause}")]
     Zones {
         /// The job.
         job: String,
@@ -185,7 +185,7 @@ fn zones<D: Device>(
         if mode.size > 0 && mode.size != known {
             let (job, wanted, size) = (&job.name, Size(mode.size), Size(known));
             return Err(PlayError::Job(format!(
-                "job {job}: zonesize={wanted}, but the zones of the disk have {size}"
+                "{job}: zonesize={wanted}, but the zones of the disk have {size}"
             )));
         }
     }

@@ -210,7 +210,7 @@ fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
 pub enum Error {
     /// A request length or offset does not fit the device's blocks.
     #[error(
-        "job {job}: {what} {value} is not a multiple of the device's block size {block_size}; \
+        "{job}: {what} {value} is not a multiple of the device's block size {block_size}; \
          take one that is, or a device with smaller blocks: blocks are not read, changed and \
          written back"
     )]
@@ -226,7 +226,7 @@ pub enum Error {
     },
     /// The region is not on the device.
     #[error(
-        "job {job}: offset {offset} and size {size} end beyond the device ({device} bytes); \
+        "{job}: offset {offset} and size {size} end beyond the device ({device} bytes); \
          make the size smaller or the device larger"
     )]
     BeyondDevice {
@@ -240,7 +240,7 @@ pub enum Error {
         device: u64,
     },
     /// Not one request fits into the region.
-    #[error("job {job}: a region of {size} bytes is too small for a request of {block} bytes")]
+    #[error("{job}: a region of {size} bytes is too small for a request of {block} bytes")]
     TooSmall {
         /// The job.
         job: String,
@@ -250,20 +250,20 @@ pub enum Error {
         block: u32,
     },
     /// The device cannot be written.
-    #[error("job {job} writes, but the device is read-only")]
+    #[error("{job} writes, but the device is read-only")]
     ReadOnly {
         /// The job.
         job: String,
     },
     /// The device cannot trim.
-    #[error("job {job} trims, but the device cannot")]
+    #[error("{job} trims, but the device cannot")]
     CannotTrim {
         /// The job.
         job: String,
     },
     /// The device's buffer memory is too small.
     #[error(
-        "job {job}: {needed} bytes of buffers do not fit the device's {memory} bytes of DMA \
+        "{job}: {needed} bytes of buffers do not fit the device's {memory} bytes of DMA \
          memory; lower iodepth, bs or numjobs"
     )]
     Memory {
@@ -275,7 +275,7 @@ pub enum Error {
         memory: u64,
     },
     /// A value is out of range.
-    #[error("job {job}: {what}")]
+    #[error("{job}: {what}")]
     Invalid {
         /// The job.
         job: String,
@@ -283,7 +283,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A request of a replayed log does not fit the device.
-    #[error("job {job}: request {number} of its log, {length} bytes at offset {offset}, {what}")]
+    #[error("{job}: request {number} of its log, {length} bytes at offset {offset}, {what}")]
     Replay {
         /// The job.
         job: String,
@@ -297,7 +297,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A log of requests cannot be written.
-    #[error("job {job}: write_iolog: {cause}")]
+    #[error("{job}: write_iolog: {cause}")]
     Log {
         /// The job.
         job: String,

@@ -4,6 +4,8 @@
 //! empty again when it is reset. A disk without zones can be treated as if it had some: then the
 //! places of requests are the same, and a reset is a matter of this table alone.
 
+use core::ops::Range;
+
 use crate::units::Size;
 
 /// Most zones of a disk.
@@ -79,7 +81,7 @@ pub(crate) enum Busy {
 pub(crate) struct State {
     pub(crate) capacity: u64,
     /// Bytes written, with the write that is under way.
-    pub(crate) written: u64,
+    written: u64,
     /// Bytes that can be read: written, and back.
     pub(crate) readable: u64,
     pub(crate) busy: Busy,
@@ -89,6 +91,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Bytes written, with the write that is under way.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Bytes that can still be written.
     pub(crate) fn room(&self) -> u64 {
         if self.is_stale { self.capacity } else { self.capacity - self.written }
@@ -100,11 +107,20 @@ impl State {
     }
 }
 
+/// How much is written in some zones, kept up to date whenever that changes.
+#[derive(Clone, Debug)]
+struct Tally {
+    zones: Range<usize>,
+    written: u64,
+}
+
 /// All zones of a disk, which are equally long.
 #[derive(Clone, Debug)]
 pub struct Zones {
     size: u64,
     pub(crate) states: Box<[State]>,
+    /// One for each range that somebody asks about.
+    tallies: Vec<Tally>,
     /// Zones that are written to, each with the worker that began.
     pub(crate) targets: Vec<(u32, u16)>,
     /// Most zones that the disk has open at once; 0: any number.
@@ -181,7 +197,7 @@ impl Zones {
             ..State::default()
         };
         let states = zones.map(state).collect();
-        Self { size, states, targets: Vec::new(), open_max, is_real }
+        Self { size, states, tallies: Vec::new(), targets: Vec::new(), open_max, is_real }
     }
 
     /// Bytes from the start of one zone to that of the next.
@@ -215,7 +231,7 @@ impl Zones {
     }
 
     /// The zones that a range is made of, which begins and ends with one.
-    pub(crate) fn range(&self, offset: u64, size: u64) -> core::ops::Range<usize> {
+    pub(crate) fn range(&self, offset: u64, size: u64) -> Range<usize> {
         let index = |at: u64| ((at / self.size) as usize).min(self.states.len());
         index(offset)..index(offset + size)
     }
@@ -236,8 +252,41 @@ impl Zones {
         self.targets.retain(|target| target.0 as usize != index);
     }
 
+    /// A number by which to ask how much is written in a range, which begins and ends with a zone.
+    pub(crate) fn tally(&mut self, offset: u64, size: u64) -> usize {
+        let zones = self.range(offset, size);
+        let known = self.tallies.iter().position(|tally| tally.zones == zones);
+        known.unwrap_or_else(|| {
+            let written = self.states[zones.clone()].iter().map(State::written).sum();
+            self.tallies.push(Tally { zones, written });
+            self.tallies.len() - 1
+        })
+    }
+
+    /// Bytes that are written in the range of that number.
+    pub(crate) fn tallied(&self, number: usize) -> u64 {
+        self.tallies[number].written
+    }
+
+    fn set_written(&mut self, index: usize, written: u64) {
+        let before = core::mem::replace(&mut self.states[index].written, written);
+        for tally in self.tallies.iter_mut().filter(|tally| tally.zones.contains(&index)) {
+            tally.written = tally.written - before + written;
+        }
+    }
+
+    /// A write of so many bytes starts at the write pointer of a zone, which is returned: bytes
+    /// from the zone's start.
+    pub(crate) fn write(&mut self, index: usize, length: u64) -> u64 {
+        let at = self.states[index].written;
+        self.set_written(index, at + length);
+        self.states[index].busy = Busy::Writing;
+        at
+    }
+
     /// A zone is empty.
     pub(crate) fn empty(&mut self, index: usize) {
+        self.set_written(index, 0);
         let state = &mut self.states[index];
         *state = State { capacity: state.capacity, is_usable: true, ..State::default() };
         self.leave(index);
@@ -250,45 +299,16 @@ impl Zones {
         match is_good {
             true => state.readable = state.written,
             // Where its write pointer stands nobody knows: it is full until it is reset.
-            false => state.written = state.capacity,
+            false => {
+                let capacity = state.capacity;
+                self.set_written(index, capacity);
+            }
         }
-        if state.room() < least {
+        if self.states[index].room() < least {
             self.leave(index);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zones_that_cannot_be_are_refused_in_words() {
-        let disk = (1 << 30, 512);
-        for (size, capacity, what) in [
-            (0, None, "is impossible"),
-            (1000, None, "multiples of the block size 512"),
-            (4096, Some(8192), "a zone of 4k with a capacity of 8k"),
-            (4096, Some(0), "a capacity of 0"),
-            (8 << 30, None, "below 4 GiB"),
-            (2 << 30, None, "zones of 2g do not fit a disk of 1g"),
-        ] {
-            let error = Zones::imagined(disk, size, capacity).unwrap_err().to_string();
-            assert!(error.contains(what), "{error}");
-        }
-        let error = Zones::imagined((1 << 40, 512), 512, None).unwrap_err().to_string();
-        assert_eq!(error, "a disk of 1t would have more than 4194304 zones of 512");
-        let zone = Zone { capacity: 4096, written: 4608, is_usable: true };
-        assert!(Zones::reported(disk, 8192, &[zone], 0).is_err(), "written beyond its capacity");
-    }
-
-    #[test]
-    fn ranges_are_whole_zones() {
-        let zones = Zones::imagined((10_000_000, 512), 1 << 20, None).unwrap();
-        assert_eq!((zones.bytes(), zones.index(1 << 20)), (9 << 20, 1));
-        assert_eq!(zones.whole(1, 3 << 20), Some((1 << 20, 2 << 20)));
-        assert_eq!(zones.whole(0, u64::MAX), Some((0, 9 << 20)));
-        assert_eq!(zones.whole(512, 1 << 20), None);
-        assert_eq!(zones.range(1 << 20, 2 << 20), 1..3);
-    }
-}
+mod tests;

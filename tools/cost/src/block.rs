@@ -7,7 +7,7 @@ use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::class::{label, mirror, part, stripe};
-use flysch_geom::{Access, Graph, ProviderId, Way, all};
+use flysch_geom::{Access, Graph, Plan, ProviderId, Way, all};
 
 const BLOCK: u32 = 4096;
 /// Size of a disk, bytes.
@@ -202,7 +202,7 @@ pub fn run(top: Top, depth: u32, count: u32) {
     let name = build(&mut graph, top);
     let provider = graph.provider(&name).expect("it is there");
     let open = graph.open(provider, Access::ALONE).expect("nobody has it");
-    let plan = graph.plan(open).expect("all classes say where requests go");
+    let plan = Plan::new(&mut graph, open).expect("all classes say where requests go");
     let mut way = Way::new(plan, |_| Some(NullDisk::new(&memory))).expect("lanes");
     let address = memory.slice(0, BLOCK).address;
     measured_device(&mut way, top.operation(), address, (depth, count));

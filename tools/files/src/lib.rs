@@ -23,4 +23,4 @@ pub use leftovers::{Made, abandon};
 pub use new::NewFile;
 pub use sink::{Sink, make_folder, say};
 pub use socket::{SocketError, SocketFile};
-pub use target::is_standard_output;
+pub use target::{is_same, is_standard_output};

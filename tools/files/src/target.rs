@@ -2,6 +2,7 @@
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -14,6 +15,17 @@ const PROCESSES: &str = "/proc";
 /// Whether `path` is `-`, the name of standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// Whether two paths lead to the same file or block device: what is written to one is then read
+/// from the other.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) else { return false };
+    let is_block = |it: &Metadata| it.file_type().is_block_device();
+    match one.is_file() && other.is_file() {
+        true => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        false => is_block(&one) && is_block(&other) && one.rdev() == other.rdev(),
+    }
 }
 
 /// What a path leads to.

@@ -20,7 +20,7 @@ use flysch_bench::{csv, fio_json, report, text};
 use flysch_rig::{ClockKind, Needs, Target};
 
 use crate::failure::Failure;
-use crate::file::Named;
+use crate::file::{Named, spare_inputs};
 use crate::geom::{Disk, On, Watched};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -123,6 +123,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let why = "write_iolog writes the requests of one target: give --on once";
         return Err(Failure::usage(why));
     }
+    if let Some(csv) = &arguments.csv {
+        spare_inputs(csv, &arguments.files)?;
+        targets.iter().try_for_each(|(_, on)| spare_inputs(csv, on.files()?))?;
+    }
     let mut files = Files::open(arguments, output)?;
     let watched = watched(arguments, &targets)?;
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
@@ -177,12 +181,12 @@ impl Jobs {
             let name = options.iter().find(|(name, _)| name == "name");
             let name = name.and_then(|(_, value)| value.clone());
             let name = name.unwrap_or_else(|| "job".to_string());
-            let file = JobFile::of_options(&name, &options).map_err(Failure::usage)?;
+            let file = JobFile::of_options(&name, &options)?;
             return Ok(Self { file: Some(file) });
         }
         let mut all = JobFile::default();
         for path in &arguments.files {
-            let mut file = JobFile::read(path, &options).map_err(Failure::usage)?;
+            let mut file = JobFile::read(path, &options)?;
             // Files given one after the other run one after the other.
             if let Some(first) = file.jobs.first_mut() {
                 first.settings.stonewall = true;
@@ -266,11 +270,7 @@ fn run_on(
     let why = stack.failure();
     let mut incidents = Incident::between(&before, &stack.incidents());
     incidents.extend(scheduled.into_iter().filter(|incident| incident.count > 0));
-    let mut played = played.map_err(|error| match error {
-        _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
-        PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
-        refused => Failure::usage(format!("{name}: {refused}")),
-    })?;
+    let mut played = played.map_err(|error| refused(name, &mut stack, error))?;
     // What kept the stack from its work says more than what a request was answered.
     if why.is_none() {
         stack.keep();
@@ -303,6 +303,26 @@ fn run_on(
         energy: energy.and_then(|before| Some(Energy::between(&before, &stack.energy()?))),
     };
     Ok((results, played.traces))
+}
+
+/// Why no job ran, or the rest of them did not.
+fn refused(name: &str, stack: &mut Disk, error: PlayError) -> Failure {
+    use flysch_bench::runner::Error;
+    if let Some(why) = stack.failure() {
+        return Failure::of(name, why);
+    }
+    match error {
+        PlayError::Run(Error::Stalled { .. } | Error::Log { .. }) => Failure::of(name, error),
+        PlayError::Run(Error::ReadOnly { job })
+            if stack.zones().is_ok_and(|zones| zones.is_some()) =>
+        {
+            Failure::usage(format!(
+                "{name}: {job} writes, but the disk has zones, which only jobs with zonemode=zbd \
+                 write"
+            ))
+        }
+        refused => Failure::usage(format!("{name}: {refused}")),
+    }
 }
 
 /// The maximum number of lanes of a provider of a rig: as many as all of its disks have.

@@ -1,13 +1,16 @@
 //! The command line.
 
 use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::num::ParseIntError;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::failure::Failure;
 use crate::{
     ata, bench, cam, copy, emmc, export, geom, gstat, image, lab, nvme, pci, right_form, serve, ufs,
 };
@@ -17,7 +20,8 @@ use crate::{
 #[command(name = "flysch", version, about, max_term_width = 100)]
 #[command(after_help = "\
 Targets are KIND[@WHERE][,key=value...]; `flysch targets` lists them.
-Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted.")]
+Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted. Wrong words are a usage error,
+also in job files, rigs and scripts; something named that is not there is a failure.")]
 pub(crate) struct Cli {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
@@ -46,9 +50,10 @@ pub(crate) enum Command {
     Emmc(emmc::Arguments),
     /// Copy data between a file and a target, in either direction.
     Copy(copy::Arguments),
-    /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.
+    /// Read, make, change, check, repair and mount flash images: UBI, UBIFS, JFFS2, raw dumps.
     Image(image::Arguments),
-    /// Manage partitions, labels and stripes on disk images and targets, as in FreeBSD's GEOM.
+    /// Manage partitions, labels, stripes, mirrors and other layers on disk images and targets, as
+    /// in FreeBSD's GEOM.
     Geom(geom::Arguments),
     /// Show live statistics of a mounted graph, as gstat does.
     Gstat(gstat::Arguments),
@@ -94,22 +99,90 @@ impl Command {
     }
 }
 
+/// Longest line of the list of verbs, characters.
+const WIDTH: usize = 98;
+
+impl Cli {
+    /// What `words` ask for, the first of which is the program's name.
+    pub(crate) fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::described();
+        let matches = command.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
+    /// The command. `--help` of each group of commands also lists the verbs in them.
+    pub(crate) fn described() -> clap::Command {
+        with_verbs(Self::command())
+    }
+}
+
+/// `command` and all below it, whose help names what is two levels down.
+fn with_verbs(command: clap::Command) -> clap::Command {
+    let groups: Vec<(&str, Vec<&str>)> = command
+        .get_subcommands()
+        .map(|group| (group.get_name(), names(group)))
+        .filter(|(_, verbs)| !verbs.is_empty())
+        .collect();
+    let wide = groups.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: String = groups.iter().map(|(name, verbs)| list(name, verbs, wide)).collect();
+    let more = command.get_after_help().map(|text| format!("\n{text}")).unwrap_or_default();
+    let command = command.mut_subcommands(with_verbs);
+    match lines.is_empty() {
+        true => command,
+        false => command.after_help(format!("Verbs:\n{lines}{more}")),
+    }
+}
+
+/// The names of the commands below `command`.
+fn names(command: &clap::Command) -> Vec<&str> {
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    below.map(clap::Command::get_name).collect()
+}
+
+/// A group and its verbs, in lines that are no longer than [`WIDTH`].
+fn list(group: &str, verbs: &[&str], wide: usize) -> String {
+    let mut text = format!("  {group:wide$}  ");
+    let mut column = wide + 4;
+    for (number, verb) in (1..).zip(verbs) {
+        let comma = if number < verbs.len() { "," } else { "" };
+        if column + verb.len() + 2 > WIDTH {
+            text = format!("{}\n{:column$}", text.trim_end(), "", column = wide + 4);
+            column = wide + 4;
+        }
+        text += &format!("{verb}{comma} ");
+        column += verb.len() + comma.len() + 1;
+    }
+    format!("{}\n", text.trim_end())
+}
+
 /// Ends the command for words that it does not understand. An unreadable value is reported in one
 /// line by the parser that tried to read it.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     if let Some(help) = help_of_help(error) {
-        help.exit();
+        show(&help);
     }
     match error.source() {
         Some(cause) if error.kind() == ErrorKind::ValueValidation => {
             eprintln!("flysch: {}", of_value(error, &in_words(cause)));
             std::process::exit(2)
         }
-        _ if !error.use_stderr() || error.kind() == HELP_INSTEAD => error.exit(),
+        _ if !error.use_stderr() || error.kind() == HELP_INSTEAD => show(error),
         _ => {
             let words: Vec<_> = geom::long_form(std::env::args_os()).into_iter().skip(1).collect();
             eprintln!("flysch: {}", right_form::right_form(Cli::command(), &words, error));
             std::process::exit(2)
+        }
+    }
+}
+
+/// Ends the command with its help, or its version.
+fn show(help: &clap::Error) -> ! {
+    let shown = help.print().and_then(|()| io::stdout().flush());
+    match shown.map_err(Failure::from) {
+        Ok(()) | Err(Failure::NobodyReads) => std::process::exit(help.exit_code()),
+        Err(failure) => {
+            eprintln!("flysch: {failure}");
+            std::process::exit(1)
         }
     }
 }
@@ -122,7 +195,7 @@ fn help_of_help(error: &clap::Error) -> Option<clap::Error> {
     let asks = |word: &str| word == "--help" || word == "-h";
     let words = geom::long_form(std::env::args_os()).into_iter();
     let words = words.filter(|word| !word.to_str().is_some_and(asks));
-    asks(word).then(|| Cli::try_parse_from(words).err()).flatten().filter(|help| !help.use_stderr())
+    asks(word).then(|| Cli::of(words).err()).flatten().filter(|help| !help.use_stderr())
 }
 
 /// Why a number cannot be read, which the standard library and clap tell in the words of Rust.
@@ -164,6 +237,36 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_every_verb_and_every_short_form() {
+        fn check(command: &mut clap::Command, name: &str) -> usize {
+            let help = command.render_help().to_string();
+            assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+            let listed = help.split_once("Verbs:\n").map(|(_, verbs)| verbs);
+            let words: Vec<&str> = listed
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(|word| word.trim_end_matches(','))
+                .collect();
+            let mut count = 0;
+            for below in command.get_subcommands_mut() {
+                for verb in names(below) {
+                    assert!(words.contains(&verb), "{name} --help lacks {verb}: {help}");
+                    count += 1;
+                }
+                let name = format!("{name} {}", below.get_name());
+                count += check(below, &name);
+            }
+            count
+        }
+        let mut all = Cli::described();
+        assert!(check(&mut all, "flysch") > 250);
+        let geom = all.find_subcommand_mut("geom").unwrap().render_help().to_string();
+        for form in ["gpart", "gmirror", "zonectl"] {
+            assert!(geom.contains(form), "{geom}");
+        }
+    }
+
+    #[test]
     fn examples_are_understood() {
         let all = examples(&Cli::command());
         assert!(all.len() > 30, "{} examples", all.len());
@@ -171,7 +274,7 @@ mod tests {
             let is_shells = |word: &String| ["|", "&", "2>"].contains(&word.as_str());
             let end = words.iter().position(is_shells).unwrap_or(words.len());
             words.truncate(end);
-            let parsed = Cli::try_parse_from(geom::long_form(words.iter().map(Into::into)));
+            let parsed = Cli::of(geom::long_form(words.iter().map(Into::into)));
             assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
             // Behind `--` it would belong to the words of another program.
             let mut others = words.iter().skip_while(|word| *word != "--").skip(1);

@@ -9,6 +9,7 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::failure::Failure;
+use crate::file::spare_inputs;
 use crate::output::Output;
 use crate::progress::Progress;
 use ends::{End, Sink, Source};
@@ -58,6 +59,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if to.is_stream() && arguments.seek > 0 {
         return Err(Failure::usage("--seek needs a DST that can be positioned, not a stream"));
     }
+    let inputs = from.files()?;
+    to.files()?.iter().try_for_each(|file| spare_inputs(file, &inputs))?;
     // The source first: if it is not there, nothing of the sink is made.
     let mut from_stack = from.open(&Needs::default())?;
     let source = Source::open(&from, from_stack.as_mut(), arguments.skip)?;

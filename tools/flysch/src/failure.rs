@@ -1,4 +1,9 @@
 //! How the command fails: one line on standard error and a status.
+//!
+//! Which of the two it is does not depend on the command. Words that cannot be followed as they
+//! are written are a usage error, on the command line and in a job file, a rig or a script: one is
+//! unknown, missing, too many, out of range, or contradicts another. Everything else is a failure,
+//! also something that is named and is not there: a file, a device, a provider, a namespace.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,10 +11,10 @@ use std::process::ExitCode;
 /// Why the command did not do what it was asked to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A usage error: status 2.
+    /// A usage error, words that cannot be followed: status 2.
     #[error("{0}")]
     Usage(String),
-    /// The requested operation failed: status 1.
+    /// The requested operation failed, or what is named is not there: status 1.
     #[error("{0}")]
     Failed(String),
     /// Ended with a special status, as in fsck; a line if there is more to say.
@@ -87,9 +92,24 @@ impl From<flysch_rig::ParseError> for Failure {
 
 impl From<flysch_rig::Error> for Failure {
     fn from(error: flysch_rig::Error) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<flysch_rig::rig::ReadError> for Failure {
+    fn from(error: flysch_rig::rig::ReadError) -> Self {
         match error {
-            flysch_rig::Error::NoUnit { .. } => Self::usage(error),
-            _ => Self::failed(error),
+            flysch_rig::rig::ReadError::Unreadable { .. } => Self::failed(error),
+            _ => Self::usage(error),
+        }
+    }
+}
+
+impl From<flysch_bench::jobfile::JobError> for Failure {
+    fn from(error: flysch_bench::jobfile::JobError) -> Self {
+        match error.is_unreadable {
+            true => Self::failed(error),
+            false => Self::usage(error),
         }
     }
 }

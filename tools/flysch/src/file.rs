@@ -1,5 +1,6 @@
 //! Files that the user named: `-`, a file, a device, a pipe.
 
+use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,38 @@ impl Named {
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.sink.finish().map_err(|error| failed(&self.path, error))
     }
+}
+
+/// Checks that the files that a verb reads are there, before a device is opened for it.
+///
+/// # Errors
+/// The file, and why it cannot be read.
+pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<(), Failure> {
+    // A pipe is not opened: what is in it can be read only once.
+    let check = |path: &Path| match path.metadata()?.file_type() {
+        kind if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        kind if kind.is_file() => File::open(path).map(drop),
+        _ => Ok(()),
+    };
+    let given = paths.into_iter().filter(|path| path.as_os_str() != "-");
+    given
+        .into_iter()
+        .try_for_each(|path| check(path).map_err(|error| Failure::of(path.display(), error)))
+}
+
+/// Refuses an output that is read as well: what is in it would be lost, or change while it is read.
+///
+/// # Errors
+/// The output, and as what it is read.
+pub(crate) fn spare_inputs(
+    output: &Path,
+    inputs: impl IntoIterator<Item = impl AsRef<Path>>,
+) -> Result<(), Failure> {
+    let same = inputs.into_iter().find(|input| flysch_files::is_same(output, input.as_ref()));
+    same.map_or(Ok(()), |input| {
+        let (output, input) = (output.display(), input.as_ref().display());
+        Err(Failure::usage(format!("{output}: is the input {input} itself: name another output")))
+    })
 }
 
 /// Why the output called `path` could not be written.

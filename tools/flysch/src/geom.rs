@@ -5,6 +5,7 @@ mod array;
 mod cache;
 mod copy;
 mod counters;
+mod disk;
 mod diskinfo;
 mod dump;
 mod gate;
@@ -43,23 +44,15 @@ use flysch_rig::Target;
 use crate::failure::Failure;
 use crate::output::Output;
 pub(crate) use counters::Watched;
-pub(crate) use provided::{Disk, On};
+pub(crate) use disk::{Disk, On};
 pub(crate) use remote::statistics;
-use session::{Disks, Image, Session};
+use session::{Disks, Image, NO_DISKS, Session};
 pub(crate) use short::long_form;
 pub(crate) use stats::{Counter, Kind, Snapshot};
 
 /// Options of `flysch geom`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A disk is named after its file, without the extension. Only verbs that modify something write to
-disks. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and so on.
-Examples:
-  flysch geom -f disk.img part show
-  flysch geom -f disk.img part create -s gpt disk
-  flysch geom -f disk.img part add -t linux-data -s 100m -l root disk
-  flysch geom -f disk.img why disk
-  flysch geom -f disk.img copy diskp1 root.img")]
+#[command(after_help = after_help())]
 #[command(subcommand_required = false, args_conflicts_with_subcommands = false)]
 pub(crate) struct Arguments {
     /// A disk image; `,serial=TEXT`, `,sector=BYTES` and `,name=TEXT` after it replace the
@@ -94,6 +87,22 @@ pub(crate) struct Arguments {
     script: Option<PathBuf>,
     #[command(subcommand)]
     action: Option<Action>,
+}
+
+fn after_help() -> String {
+    format!(
+        "\
+A disk is named after its file, without the extension. Only verbs that modify something write to
+disks. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and so on.
+Short forms: {}.
+Examples:
+  flysch geom -f disk.img part show
+  flysch gpart -f disk.img create -s gpt disk
+  flysch geom -f disk.img part add -t linux-data -s 100m -l root disk
+  flysch geom -f disk.img why disk
+  flysch geom -f disk.img copy diskp1 root.img",
+        short::forms().collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Options of `geom mount`.
@@ -240,15 +249,17 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     }
     if let Some(directory) = directory {
-        if session.graph.providers().next().is_none() {
-            let text = "mount: no disks: name a rig, images with -f FILE, targets with --on TARGET";
-            return Err(Failure::usage(text));
+        if session.is_empty() {
+            return Err(Failure::usage(format!("mount: there are no disks; {NO_DISKS}")));
         }
         let socket = arguments.socket.as_deref();
         return mount::run(session, directory, (source, socket), output);
     }
     (session.verbose, session.force) = (arguments.verbose, arguments.force);
     obey(&mut session, arguments, output)?;
+    if !disks.are_given() && session.is_empty() {
+        output.note(format!("there are no disks; {NO_DISKS}"));
+    }
     session.keep();
     Ok(())
 }
@@ -325,8 +336,8 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Why { provider } => tree::why(session, provider, output),
         Action::Diskinfo(arguments) => diskinfo::run(session, arguments, output),
         Action::Log => tree::log(session, output),
-        Action::Confxml => output.bytes(session.graph.confxml().as_bytes()),
-        Action::Confdot => output.bytes(session.graph.confdot().as_bytes()),
+        Action::Confxml => output.bytes(flysch_geom::dump::confxml(&session.graph).as_bytes()),
+        Action::Confdot => output.bytes(flysch_geom::dump::confdot(&session.graph).as_bytes()),
         Action::Copy(arguments) => copy::run(session, arguments, output),
         Action::Mount(_) => Err(Failure::usage("mount: it cannot be a line of a script")),
     }

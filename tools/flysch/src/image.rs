@@ -213,7 +213,7 @@ impl Source {
         let failure = image.parts.iter().find_map(|part| part.failure.clone());
         let there: Vec<&str> = image.volumes().map(|volume| &volume.name[..]).collect();
         Err(match (&self.volume, failure) {
-            (Some(wanted), _) if !there.is_empty() => Failure::usage(format!(
+            (Some(wanted), _) if !there.is_empty() => Failure::failed(format!(
                 "{}: there is no volume `{wanted}`; there are: {}",
                 self.path.display(),
                 there.join(", ")

@@ -30,16 +30,14 @@ mod ufs;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command};
 use failure::Failure;
 use output::Output;
 
 fn main() -> ExitCode {
     cleanup::prepare();
-    let cli = Cli::try_parse_from(geom::long_form(std::env::args_os()))
-        .unwrap_or_else(|error| cli::refuse(&error));
+    let words = geom::long_form(std::env::args_os());
+    let cli = Cli::of(words).unwrap_or_else(|error| cli::refuse(&error));
     let mut output = Output::new(cli.json);
     let result = run(&cli.command, &mut output).and_then(|()| output.finish());
     match result {

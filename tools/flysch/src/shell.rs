@@ -49,7 +49,7 @@ fn page(command: &clap::Command) -> Man {
 
 /// The command as its pages describe it.
 fn documented() -> clap::Command {
-    let mut all = without_help(Cli::command());
+    let mut all = without_help(Cli::described());
     all.build();
     all
 }

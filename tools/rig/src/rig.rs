@@ -9,7 +9,7 @@ mod open;
 mod plug;
 mod reader;
 
-pub use file::{Controller, Disk, Event, Geom, RigFile};
+pub use file::{Controller, Disk, Event, Geom, ReadError, RigFile};
 pub use lane::{CONTROL, Control, DiskLane, StackClock};
 pub use open::{OpenDisk, OpenRig, RigClock, RigError, Source};
 pub use plug::{News, PlugError};

@@ -3,6 +3,7 @@
 //! The kinds and their keys are one table, [`KINDS`], from which parsing, error messages and the
 //! help of the command are derived.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use flysch_bench::published::Origin;
@@ -87,6 +88,24 @@ pub enum Target {
 }
 
 impl Target {
+    /// The file of this machine that holds its data; none if memory or a device does.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Ufs(ufs) => ufs.image.as_deref(),
+            Self::Nvme(nvme) => nvme.image.as_deref(),
+            Self::Ahci(ahci) => ahci.image.as_deref(),
+            Self::Emmc(emmc) => emmc.image.as_deref(),
+            Self::UfsQemu(qemu) => qemu.image.as_deref(),
+            Self::NvmeQemu(qemu) => qemu.image.as_deref(),
+            Self::AhciQemu(qemu) => qemu.image.as_deref(),
+            Self::CardQemu(qemu) => qemu.image.as_deref(),
+            Self::Linux(linux) => Some(&linux.path),
+            Self::File(file) => Some(&file.path),
+            Self::UfsPci(_) | Self::NvmePci(_) | Self::AhciPci(_) | Self::CardPci(_) => None,
+            Self::Null(_) => None,
+        }
+    }
+
     /// Where figures of the modelled device were published.
     pub fn origin(&self) -> Option<Origin> {
         match self {

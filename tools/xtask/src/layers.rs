@@ -26,31 +26,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     }
     findings.extend(check_modules(workspace)?);
     let summary = format!(
-        "layers: {} packages on {} levels, {} of them with modules in a circle",
+        "layers: {} packages on {} levels, none with modules in a circle",
         workspace.packages.len(),
-        table.rows.len(),
-        KNOTS.len()
+        table.rows.len()
     );
     Ok(Report { findings, summary })
 }
-
-/// Modules of a crate that use one another in a cycle.
-#[derive(Debug)]
-struct Knot {
-    /// The crate's folder.
-    folder: &'static str,
-    /// All modules of the cycle, sorted.
-    modules: &'static [&'static str],
-    /// Why they have not been separated yet.
-    reason: &'static str,
-}
-
-/// The cycles still present. They must not grow, and no new one may be added.
-const KNOTS: [Knot; 1] = [Knot {
-    folder: "crates/geom",
-    modules: &["access", "class", "events", "graph", "io", "object", "route"],
-    reason: "classes are called by the graph and call it, as GEOM has it",
-}];
 
 fn check_modules(workspace: &Workspace) -> Result<Vec<String>, String> {
     let files = workspace.files()?;
@@ -60,28 +41,16 @@ fn check_modules(workspace: &Workspace) -> Result<Vec<String>, String> {
         let is_source = |file: &&String| file.starts_with(&sources) && file.ends_with(".rs");
         let read = |file: &String| Ok((file.clone(), workspace.read(file)?));
         let files = files.iter().filter(is_source).map(read).collect::<Result<Vec<_>, String>>()?;
-        findings.extend(judge_modules(folder, &Modules::read(folder, &files), &KNOTS));
+        findings.extend(judge_modules(folder, &Modules::read(folder, &files)));
     }
     Ok(findings)
 }
 
-/// Compares the cycles of a crate with the known ones.
-fn judge_modules(folder: &str, modules: &Modules, known: &[Knot]) -> Vec<String> {
+/// The cycles of a crate's modules.
+fn judge_modules(folder: &str, modules: &Modules) -> Vec<String> {
     let knots = modules.knots();
-    let known = || known.iter().filter(|knot| knot.folder == folder);
-    let is_new = |knot: &&Vec<&str>| known().all(|known| known.modules != &knot[..]);
-    let cycles = knots.iter().filter(is_new).flat_map(|knot| modules.cycles(knot));
-    let mut findings: Vec<String> =
-        cycles.map(|cycle| format!("layers: {folder}: in a circle {cycle}")).collect();
-    let gone = known().filter(|known| knots.iter().all(|knot| known.modules != &knot[..]));
-    findings.extend(gone.map(|Knot { modules, reason, .. }| {
-        format!(
-            "layers: {folder}: {} are not the modules in a circle there now: correct or remove \
-             the line in tools/xtask/src/layers.rs ({reason})",
-            modules.join(", ")
-        )
-    }));
-    findings
+    let cycles = knots.iter().flat_map(|knot| modules.cycles(knot));
+    cycles.map(|cycle| format!("layers: {folder}: in a circle {cycle}")).collect()
 }
 
 /// The table: one row per level.
@@ -352,26 +321,15 @@ After the table.
     }
 
     #[test]
-    fn a_circle_that_nobody_knows_of_and_one_that_is_gone_are_found() {
+    fn a_circle_of_modules_is_found() {
         let file = |name: &str, text: &str| (format!("crates/x/src/{name}.rs"), text.to_owned());
         let files = [file("lib", ""), file("a", "use crate::b;"), file("b", "use crate::a;")];
         let circle = Modules::read("crates/x", &files);
         let none = Modules::read("crates/x", &files[..2]);
-        let (folder, reason) = ("crates/x", "a reason");
-        let known = [Knot { folder, modules: &["a", "b"], reason }];
-        let other = [Knot { folder, modules: &["a", "c"], reason }];
-        let elsewhere = [Knot { folder: "crates/y", modules: &["a", "b"], reason }];
-        let judge = |modules: &Modules, known: &[Knot]| judge_modules("crates/x", modules, known);
-        assert_eq!(judge(&circle, &known), [""; 0]);
-        for known in [&[][..], &elsewhere] {
-            let findings = judge(&circle, known);
-            assert_eq!(findings.len(), 1, "{findings:?}");
-            assert!(findings[0].contains("`a` uses `b` (crates/x/src/a.rs:1), `b` uses `a` "));
-        }
-        assert_eq!(judge(&none, &[]), [""; 0]);
-        let findings = judge(&none, &known);
-        assert!(findings.len() == 1 && findings[0].contains("a, b are not"), "{findings:?}");
-        assert_eq!(judge(&circle, &other).len(), 2);
+        let findings = judge_modules("crates/x", &circle);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].contains("`a` uses `b` (crates/x/src/a.rs:1), `b` uses `a` "));
+        assert_eq!(judge_modules("crates/x", &none), [""; 0]);
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub(super) fn join(
     part: &Part,
 ) -> Result<GeomId, Error> {
     let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
-    let known = graph.geoms_of(class.name()).find(|(_, geom)| geom.name == part.name);
+    let known = graph.objects().geoms_of(class.name()).find(|(_, geom)| geom.name == part.name);
     let geom = match known.map(|(id, _)| id) {
         Some(geom) => geom,
         None => {
@@ -206,7 +206,7 @@ fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
     for consumer in surplus {
         let name = graph[consumer].provider.map(|provider| graph[provider].name.clone());
         let name = name.unwrap_or_default();
-        graph.say(format!("{}: the first component does not count {name}", part.name));
+        graph.record.say(format!("{}: the first component does not count {name}", part.name));
         graph.drop_consumer(consumer);
     }
     Ok(())
@@ -369,7 +369,7 @@ fn lose(graph: &mut Graph, consumer: ConsumerId) {
         }
     }
     graph.settle_orphans();
-    if graph.find_consumer(consumer).is_some() {
+    if graph.objects().consumer(consumer).is_some() {
         graph.drop_consumer(consumer);
     }
     forget_empty(graph, geom);
@@ -457,7 +457,8 @@ pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(
             return Err(Error::invalid(&graph[provider].name, "is named twice"));
         }
     }
-    let mut geoms = graph.geoms().filter(|(_, geom)| !geom.withering && geom.name == name);
+    let mut geoms =
+        graph.objects().geoms().filter(|(_, geom)| !geom.withering && geom.name == name);
     if geoms
         .any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH"))
     {

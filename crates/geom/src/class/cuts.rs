@@ -94,7 +94,7 @@ impl Disks {
 fn seen(disks: &Disks, away: &[usize]) -> String {
     let (graph, _) = disks.graph(away);
     let mut seen = String::new();
-    for (id, geom) in graph.geoms() {
+    for (id, geom) in graph.objects().geoms() {
         let class = geom.class;
         if matches!(class.name(), "MD" | "DEV") || geom.providers.is_empty() {
             continue;

@@ -231,7 +231,7 @@ pub fn create(
 /// Gives every server a turn while nobody waits, so that the gate of a vanished server is removed
 /// before somebody sends it a request.
 pub fn look(graph: &mut Graph) {
-    let gates: Vec<GeomId> = graph.geoms_of("GATE").map(|(id, _)| id).collect();
+    let gates: Vec<GeomId> = graph.objects().geoms_of("GATE").map(|(id, _)| id).collect();
     for geom in gates {
         let Some(state) = graph.state_mut::<State>(geom) else { continue };
         if let Err(why) = state.server.turn(&mut state.queue) {
@@ -244,7 +244,7 @@ pub fn look(graph: &mut Graph) {
 /// The server has vanished: the gate and everything above it are removed.
 fn vanish(graph: &mut Graph, geom: GeomId, why: &str) {
     let name = graph[geom].name.clone();
-    graph.say(format!("GATE: the server of {name} is gone: {why}"));
+    graph.record.say(format!("GATE: the server of {name} is gone: {why}"));
     graph.wither_geom(geom, block::Error::Gone);
 }
 

@@ -111,7 +111,7 @@ fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
 pub fn find(graph: &Graph, name: &str) -> Result<GeomId, Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let with_folder = format!("label/{name}");
-    let found = graph.geoms_of("LABEL").find(|(_, geom)| {
+    let found = graph.objects().geoms_of("LABEL").find(|(_, geom)| {
         geom.providers.iter().any(|&p| graph[p].name == name || graph[p].name == with_folder)
     });
     found.map(|(id, _)| id).ok_or_else(|| Error::not_found(name, "label"))

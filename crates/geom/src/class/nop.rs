@@ -216,7 +216,7 @@ impl Class for Nop {
         let state = graph.state::<State>(geom)?;
         match &state.options.physical_path {
             Some(path) if name == "GEOM::physpath" => Some(Value::Text(path.clone())),
-            _ => graph.attribute(graph.under(geom)?, name),
+            _ => graph.attribute(graph.objects().under(geom)?, name),
         }
     }
 

@@ -10,7 +10,7 @@ use super::paths::Paths;
 use super::plan::Waits;
 use super::short::Turns;
 use crate::class::stripe;
-use crate::object::Traffic;
+use crate::statistics::Traffic;
 
 /// Maximum number of members: they are bits of a word.
 pub(super) const MEMBERS_MAX: usize = 64;

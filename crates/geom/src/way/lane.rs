@@ -3,7 +3,8 @@
 use flysch_api::block::{Completion, Device, Refused, Request};
 use flysch_api::machine::Instant;
 
-use crate::object::{ProviderId, Traffic};
+use crate::object::ProviderId;
+use crate::statistics::Traffic;
 
 /// How much is in flight somewhere, and for how long anything was: what devstat calls busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

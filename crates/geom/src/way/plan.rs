@@ -16,8 +16,9 @@ use super::mirror::Mirror;
 use super::paths::Paths;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId, Statistics, Traffic};
+use crate::object::{ConsumerId, ProviderId};
 use crate::route::{Leg, Route};
+use crate::statistics::{Statistics, Traffic};
 
 /// Maximum number of places where a way divides, and of all their branches together.
 const FANS_MAX: usize = 256;
@@ -104,6 +105,43 @@ pub(super) struct Measured {
 }
 
 impl Plan {
+    /// The way of requests from `consumer`, which has its provider open. If it writes, components
+    /// that must know of that in advance are told.
+    ///
+    /// # Errors
+    /// If it is not open; if a class on the way performs only one request at a time; if the way
+    /// divides too often.
+    pub fn new(graph: &mut Graph, consumer: ConsumerId) -> Result<Self, Error> {
+        let gone = || Error::not_found("provider", "of this consumer");
+        let from = graph.objects().consumer(consumer).ok_or_else(gone)?;
+        let (provider, access) = (from.provider.ok_or_else(gone)?, from.access);
+        let there = &graph[provider];
+        if access.read == 0 && access.write == 0 {
+            return Err(Error::new(Kind::NotPermitted, &there.name, "is not open"));
+        }
+        let (media_size, sector_size) = (there.media_size, there.sector_size);
+        let writes = access.write > 0;
+        let edges = vec![Edge::new(TOP)];
+        let mut planning = Planning { graph, writes, edges, fans: vec![], disks: vec![] };
+        let depth = planning.edge(TOP as usize, (provider, consumer))?;
+        let Planning { edges, fans, disks, .. } = planning;
+        // A fan under construction holds its place with nothing in it.
+        let fans = fans.into_iter().flatten().collect();
+        let base = edges[TOP as usize].base;
+        let (direct, measured) = (Traffic::NONE, Vec::new());
+        let size = (media_size, sector_size);
+        Ok(Self { edges, fans, disks, depth, size, writes, base, direct, measured })
+    }
+
+    /// Adds the traffic of a way to the statistics of the providers and consumers on it.
+    pub fn account(&self, graph: &mut Graph) {
+        for usage in self.usage() {
+            graph.count(usage.provider, usage.consumer, |statistics| {
+                statistics.add(&usage.statistics);
+            });
+        }
+    }
+
     /// The disks at which requests arrive; each needs a lane.
     #[must_use]
     pub fn disks(&self) -> &[ProviderId] {
@@ -175,48 +213,6 @@ impl Plan {
             };
             edge.passes.iter().enumerate().map(usage)
         })
-    }
-}
-
-impl Graph {
-    /// The way of requests from `consumer`, which has its provider open. If it writes, components
-    /// that must know of that in advance are told.
-    ///
-    /// # Errors
-    /// If it is not open; if a class on the way performs only one request at a time; if the way
-    /// divides too often.
-    pub fn plan(&mut self, consumer: ConsumerId) -> Result<Plan, Error> {
-        let gone = || Error::not_found("provider", "of this consumer");
-        let from = self.find_consumer(consumer).ok_or_else(gone)?;
-        let (provider, access) = (from.provider.ok_or_else(gone)?, from.access);
-        let there = &self[provider];
-        if access.read == 0 && access.write == 0 {
-            return Err(Error::new(Kind::NotPermitted, &there.name, "is not open"));
-        }
-        let (media_size, sector_size) = (there.media_size, there.sector_size);
-        let writes = access.write > 0;
-        let edges = vec![Edge::new(TOP)];
-        let mut planning = Planning { graph: self, writes, edges, fans: vec![], disks: vec![] };
-        let depth = planning.edge(TOP as usize, (provider, consumer))?;
-        let Planning { edges, fans, disks, .. } = planning;
-        // A fan under construction holds its place with nothing in it.
-        let fans = fans.into_iter().flatten().collect();
-        let base = edges[TOP as usize].base;
-        let (direct, measured) = (Traffic::NONE, Vec::new());
-        let size = (media_size, sector_size);
-        Ok(Plan { edges, fans, disks, depth, size, writes, base, direct, measured })
-    }
-
-    /// Adds the traffic of a way to the statistics of the providers and consumers on it.
-    pub fn account(&mut self, plan: &Plan) {
-        for usage in plan.usage() {
-            if let Some(provider) = self.find_provider_mut(usage.provider) {
-                provider.statistics.add(&usage.statistics);
-            }
-            if let Some(consumer) = self.find_consumer_mut(usage.consumer) {
-                consumer.statistics.add(&usage.statistics);
-            }
-        }
     }
 }
 
@@ -370,7 +366,7 @@ impl Planning<'_> {
     }
 
     fn under(&self, provider: ProviderId, consumer: ConsumerId) -> Result<ProviderId, Error> {
-        let consumer = self.graph.find_consumer(consumer).and_then(|found| found.provider);
+        let consumer = self.graph.objects().consumer(consumer).and_then(|found| found.provider);
         let name = || &self.graph[provider].name;
         consumer.ok_or_else(|| Error::not_found(name(), "component beneath"))
     }

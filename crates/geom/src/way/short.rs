@@ -20,7 +20,7 @@ use super::fan::{Fan, Kind};
 use super::jobs::{OWN, Stage, join, owner, token};
 use super::lane::{Branch, Lane};
 use super::{Plan, Way};
-use crate::object::Traffic;
+use crate::statistics::Traffic;
 
 /// The kind of short way.
 #[derive(Clone, Copy, Debug)]

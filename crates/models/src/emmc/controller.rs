@@ -1,59 +1,60 @@
 //! The SD host controller's registers: what reads answer, what writes set off, resets.
 
-use flysch_wire::mmc::cqhci;
+use flysch_wire::mmc::ext_csd::{self as at, bus_width};
 use flysch_wire::mmc::sdhci::{
     self as reg, Block, Capabilities, Clock, Command, Control, Control2, Interrupts, Present, dma,
     uhs, voltage,
 };
 
+use super::card::{Card, Response};
 use super::config::Config;
 use super::profile::Dialect;
-use super::{Emmc, Event};
+use super::transfer::List;
 
 /// Where the queueing engine's registers are, as Intel's controllers have them.
 pub const ENGINE: u32 = 0x200;
 /// Bytes of the engine's registers.
-const ENGINE_LENGTH: u32 = 0x60;
+pub(super) const ENGINE_LENGTH: u32 = 0x60;
 /// Where Intel's controllers have the switch for enhanced strobe.
 const STROBE: u32 = 0x78;
 /// Bytes of the register window.
 pub const WINDOW: u32 = 0x1000;
 /// The base clock, MHz.
 const BASE_MHZ: u8 = 200;
-/// Clock to become stable, and resets, nanoseconds.
-const STABLE_NS: u64 = 20_000;
-const RESET_NS: u64 = 5_000;
 /// Tuning blocks until a sampling point is found: the controller looks at each of its phases.
-pub(super) const TUNING_BLOCKS: u8 = 24;
+const TUNING_BLOCKS: u8 = 24;
 
 /// Register values.
 #[derive(Debug)]
 pub(super) struct Registers {
     capabilities: Capabilities,
-    pub(super) argument2: u32,
-    pub(super) block: Block,
-    pub(super) argument: u32,
-    pub(super) mode: Command,
-    pub(super) response: [u32; 4],
-    pub(super) present: Present,
-    pub(super) control: Control,
-    pub(super) clock: Clock,
-    pub(super) status: Interrupts,
+    argument2: u32,
+    block: Block,
+    argument: u32,
+    mode: Command,
+    response: [u32; 4],
+    present: Present,
+    control: Control,
+    clock: Clock,
+    status: Interrupts,
     status_enable: u32,
     signal_enable: u32,
-    pub(super) control2: Control2,
+    control2: Control2,
     adma_error: u32,
-    pub(super) adma: u64,
+    adma: u64,
     strobe: u32,
     /// Tuning blocks since tuning began.
-    pub(super) tuned: u8,
+    tuned: u8,
+    /// The sampling point was lost.
+    is_detuned: bool,
     /// A fault keeps the line down until something else happens.
-    pub(super) is_mute: bool,
+    is_mute: bool,
     /// The device was pulled out: registers read as ones.
-    pub(super) is_gone: bool,
+    is_gone: bool,
 }
 
 impl Registers {
+    /// Those of the controller of `config`, after power-on.
     pub(super) fn new(config: &Config) -> Self {
         let removable = config.profile.dialect != Dialect::Emmc;
         let capabilities = Capabilities::new()
@@ -89,6 +90,7 @@ impl Registers {
             adma: 0,
             strobe: 0,
             tuned: 0,
+            is_detuned: false,
             is_mute: false,
             is_gone: false,
         };
@@ -112,6 +114,40 @@ impl Registers {
             .with_data(0xF)
             .with_data_high(0xF)
             .with_command(true);
+    }
+
+    /// The device is pulled out, or back in with everything as after power-on.
+    pub(super) fn set_gone(&mut self, is_gone: bool) {
+        self.is_gone = is_gone;
+        if !is_gone {
+            self.power_on();
+        }
+    }
+
+    /// Whether the device is pulled out.
+    #[inline]
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// A fault keeps the interrupt line down until something else happens.
+    pub(super) fn mute(&mut self) {
+        self.is_mute = true;
+    }
+
+    /// The interrupt line; `queueing`: the engine's part, which is level.
+    #[inline]
+    pub(super) fn is_asserted(&self, queueing: bool) -> bool {
+        let pending = self.whole_status(queueing) & self.signal_enable != 0;
+        pending && !self.is_mute && !self.is_gone
+    }
+
+    /// The status register with the engine's part.
+    #[inline]
+    fn whole_status(&self, queueing: bool) -> u32 {
+        let bit = Interrupts::new().with_queueing(true).into_bits();
+        let status = self.status.into_bits() & !bit;
+        if queueing { status | bit & self.status_enable } else { status }
     }
 
     /// Sets status bits, as far as they are enabled.
@@ -156,16 +192,30 @@ impl Registers {
         self.strobe & 1 != 0 && self.control2.uhs() == uhs::HS400
     }
 
-    /// Bytes of an ADMA2 descriptor, if that is what is selected.
-    pub(super) fn stride(&self) -> Option<u8> {
-        if !self.capabilities.adma2() {
-            return None;
-        }
-        match self.control.dma() {
-            dma::ADMA2 => Some(8),
-            dma::ADMA2_64 if self.capabilities.wide_v3() => Some(12),
-            _ => None,
-        }
+    /// The list of descriptors; its stride is 0 if ADMA2 is not what is selected.
+    pub(super) fn list(&self) -> List {
+        let stride = match self.control.dma() {
+            dma::ADMA2 => 8,
+            dma::ADMA2_64 if self.capabilities.wide_v3() => 12,
+            _ => 0,
+        };
+        let stride = if self.capabilities.adma2() { stride } else { 0 };
+        List { address: self.adma, stride }
+    }
+
+    /// Size and number of the blocks of a transfer.
+    pub(super) fn block(&self) -> Block {
+        self.block
+    }
+
+    /// What CMD23 that the controller sends by itself says.
+    pub(super) fn argument2(&self) -> u32 {
+        self.argument2
+    }
+
+    /// Whether the clock at the card runs, and whether its lines are at 1.8 V.
+    pub(super) fn drives(&self) -> (bool, bool) {
+        (self.hertz() != 0, self.control2.signal_1_8())
     }
 
     fn is_powered(&self) -> bool {
@@ -177,6 +227,215 @@ impl Registers {
     pub(super) fn set_adma_error(&mut self) {
         // ST_FDS: the descriptor could not be fetched, or is none.
         self.adma_error = 1;
+    }
+
+    /// The mode of the next command is written, without the command.
+    pub(super) fn set_mode(&mut self, mode: Command) {
+        self.mode = mode;
+    }
+
+    /// The mode of the command written last.
+    pub(super) fn mode(&self) -> Command {
+        self.mode
+    }
+
+    /// A command is written: its argument, if it can be sent. One that cannot vanishes.
+    pub(super) fn begin_command(&mut self, mode: Command) -> Option<u32> {
+        self.mode = mode;
+        if self.present.command_inhibit() || self.hertz() == 0 {
+            return None;
+        }
+        self.present.set_command_inhibit(true);
+        Some(self.argument)
+    }
+
+    /// No command is on the line any more.
+    pub(super) fn end_command(&mut self) {
+        self.present.set_command_inhibit(false);
+    }
+
+    /// A response has come.
+    pub(super) fn respond(&mut self, response: Response) {
+        match response {
+            Response::None => {}
+            Response::Status(word) | Response::Ocr(word) => self.response[0] = word,
+            Response::Long(register) => {
+                let bits = register >> 8;
+                self.response = [0, 32, 64, 96].map(|shift| (bits >> shift) as u32);
+            }
+        }
+        self.raise(Interrupts::new().with_command(true));
+    }
+
+    /// The buffer port has a block for the host.
+    pub(super) fn offer_read(&mut self) {
+        self.present.set_read_ready(true);
+        self.raise(Interrupts::new().with_read_ready(true));
+    }
+
+    /// The buffer port takes a block from the host.
+    pub(super) fn offer_write(&mut self) {
+        self.present.set_write_ready(true);
+        self.raise(Interrupts::new().with_write_ready(true));
+    }
+
+    /// Whether the buffer port has a block for the host, and whether it takes one.
+    pub(super) fn offers(&self) -> (bool, bool) {
+        (self.present.read_ready(), self.present.write_ready())
+    }
+
+    /// The buffer port has no block for the host any more, or takes none.
+    pub(super) fn withdraw(&mut self, (read, write): (bool, bool)) {
+        if read {
+            self.present.set_read_ready(false);
+        }
+        if write {
+            self.present.set_write_ready(false);
+        }
+    }
+
+    /// A tuning block came from a card that drives `lines`: after enough of them the controller
+    /// has its sampling point.
+    pub(super) fn tuning_block(&mut self, lines: (u8, bool)) {
+        if self.control2.tune() {
+            self.tuned = self.tuned.saturating_add(1);
+            if self.tuned >= TUNING_BLOCKS {
+                let same = self.lines() == lines;
+                self.control2 = self.control2.with_tune(false).with_tuned(same);
+                self.is_detuned = false;
+            }
+        }
+        self.raise(Interrupts::new().with_read_ready(true));
+    }
+
+    /// The sampling point is lost, or of no matter any more.
+    pub(super) fn set_detuned(&mut self, is_detuned: bool) {
+        self.is_detuned = is_detuned;
+    }
+
+    /// Whether host and card use the bus the same way: lines, edges, clock, strobe, and a sampling
+    /// point where one is needed.
+    pub(super) fn agrees_with(&self, card: &Card) -> bool {
+        let strobe = card.ext_csd.byte(at::BUS_WIDTH) & bus_width::STROBE != 0;
+        let sampled = !self.needs_tuning() || self.control2.tuned() && !self.is_detuned;
+        self.lines() == card.lines()
+            && self.hertz() <= card.clock_max()
+            && (self.has_strobe() == strobe || !self.lines().1)
+            && sampled
+    }
+
+    /// What a register says; `queueing` as the engine has it. PRESENT lacks what card and transfer
+    /// have to say, which is `present`.
+    #[inline]
+    pub(super) fn read(&self, offset: u32, queueing: bool) -> u32 {
+        match offset {
+            reg::ARGUMENT2 => self.argument2,
+            reg::BLOCK => self.block.into_bits(),
+            reg::ARGUMENT => self.argument,
+            reg::COMMAND => self.mode.into_bits(),
+            0x10..=0x1C => self.response[(offset as usize - 0x10) / 4],
+            reg::CONTROL => self.control.into_bits(),
+            reg::CLOCK => self.clock.into_bits(),
+            reg::STATUS => self.whole_status(queueing),
+            reg::STATUS_ENABLE => self.status_enable,
+            reg::SIGNAL_ENABLE => self.signal_enable,
+            reg::CONTROL2 => self.control2.into_bits(),
+            reg::CAPABILITIES => self.capabilities.into_bits() as u32,
+            0x44 => (self.capabilities.into_bits() >> 32) as u32,
+            reg::ADMA_ERROR => self.adma_error,
+            reg::ADMA_ADDRESS => self.adma as u32,
+            0x5C => (self.adma >> 32) as u32,
+            reg::PRESETS..STROBE => presets(offset),
+            STROBE => self.strobe,
+            reg::SLOT_VERSION => {
+                u32::from(reg::version::V3) << 16 | u32::from(self.is_asserted(queueing))
+            }
+            _ if offset < WINDOW => 0,
+            _ => u32::MAX,
+        }
+    }
+
+    /// PRESENT with what the card does to its lines, as long as data is on its way (`transfer`) or
+    /// awaited (`inhibit`).
+    pub(super) fn present(&self, card: &Card, transfer: bool, inhibit: bool) -> Present {
+        let held = card.holds_lines();
+        let data = match (held, card.is_busy) {
+            (true, _) => 0,
+            (_, true) => 0xE,
+            _ => 0xF,
+        };
+        let present = self.present.with_command(!held).with_data(data);
+        present.with_data_inhibit(inhibit).with_data_active(transfer)
+    }
+
+    /// A register is written that sets nothing off.
+    #[inline]
+    pub(super) fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            reg::ARGUMENT2 => self.argument2 = value,
+            reg::BLOCK => self.block = Block::from_bits(value),
+            reg::ARGUMENT => self.argument = value,
+            reg::STATUS => {
+                let left = self.status.into_bits() & !value;
+                let errors = left & Interrupts::ERRORS != 0;
+                self.status = Interrupts::from_bits(left).with_error(errors);
+            }
+            reg::STATUS_ENABLE => {
+                self.status_enable = value;
+                self.status = Interrupts::from_bits(self.status.into_bits() & (value | 1 << 15));
+            }
+            reg::SIGNAL_ENABLE => self.signal_enable = value,
+            reg::CONTROL2 => self.write_control2(Control2::from_bits(value)),
+            reg::FORCE_EVENT => self.raise(Interrupts::from_bits(value & Interrupts::ERRORS)),
+            reg::ADMA_ADDRESS => self.adma = with_low(self.adma, value),
+            0x5C => self.adma = with_high(self.adma, value),
+            STROBE => self.strobe = value & 1,
+            _ => {}
+        }
+    }
+
+    /// The power control is written: whether the card loses its power, and whether it sees RST_n
+    /// now.
+    pub(super) fn write_control(&mut self, value: Control) -> (bool, bool) {
+        let (was, reset) = (self.is_powered(), self.control.hardware_reset());
+        self.control = value;
+        (was && !self.is_powered(), value.hardware_reset() && !reset)
+    }
+
+    fn write_control2(&mut self, value: Control2) {
+        let old = self.control2;
+        let mut new = value.with_auto_error(old.auto_error());
+        if value.tune() && !old.tune() {
+            self.tuned = 0;
+        }
+        if !value.tune() && old.tune() {
+            new = new.with_tune(false);
+        }
+        self.control2 = new;
+    }
+
+    /// The clock is written: whether it will be stable only in a while. Reset bits stay set until
+    /// [`reset_done`](Self::reset_done).
+    pub(super) fn write_clock(&mut self, value: Clock) -> bool {
+        let stable = self.clock.stable() && value.internal();
+        self.clock = value.with_stable(stable);
+        value.internal() && !stable
+    }
+
+    /// The clock is stable.
+    pub(super) fn stable(&mut self) {
+        self.clock.set_stable(self.clock.internal());
+    }
+
+    /// Everything is reset, which is still under way.
+    pub(super) fn reset(&mut self) {
+        self.power_on();
+        self.clock.set_reset_all(true);
+    }
+
+    /// A reset is done.
+    pub(super) fn reset_done(&mut self) {
+        self.clock = Clock::from_bits(self.clock.into_bits() & !Clock::RESETS);
     }
 }
 
@@ -200,246 +459,4 @@ fn with_low(value: u64, low: u32) -> u64 {
 
 fn with_high(value: u64, high: u32) -> u64 {
     value & 0xFFFF_FFFF | u64::from(high) << 32
-}
-
-impl Emmc {
-    /// The interrupt line.
-    #[inline]
-    pub(super) fn is_asserted(&self) -> bool {
-        let r = &self.registers;
-        !r.is_mute && !r.is_gone && self.whole_status() & r.signal_enable != 0
-    }
-
-    /// The status register with the engine's part, which is level.
-    #[inline]
-    fn whole_status(&self) -> u32 {
-        let queueing = Interrupts::new().with_queueing(true).into_bits();
-        let mut status = self.registers.status.into_bits() & !queueing;
-        if self.engine.is_asserted() {
-            status |= queueing & self.registers.status_enable;
-        }
-        status
-    }
-
-    #[inline]
-    pub(super) fn read_register(&mut self, offset: u32) -> u32 {
-        if self.registers.is_gone {
-            return u32::MAX;
-        }
-        if (ENGINE..ENGINE + ENGINE_LENGTH).contains(&offset) {
-            return match self.has_engine {
-                true => self.engine.read(offset - ENGINE),
-                false => 0,
-            };
-        }
-        let r = &self.registers;
-        match offset {
-            reg::ARGUMENT2 => r.argument2,
-            reg::BLOCK => r.block.into_bits(),
-            reg::ARGUMENT => r.argument,
-            reg::COMMAND => r.mode.into_bits(),
-            0x10..=0x1C => r.response[(offset as usize - 0x10) / 4],
-            reg::BUFFER => self.read_buffer(),
-            reg::PRESENT => self.present().into_bits(),
-            reg::CONTROL => r.control.into_bits(),
-            reg::CLOCK => r.clock.into_bits(),
-            reg::STATUS => self.whole_status(),
-            reg::STATUS_ENABLE => r.status_enable,
-            reg::SIGNAL_ENABLE => r.signal_enable,
-            reg::CONTROL2 => r.control2.into_bits(),
-            reg::CAPABILITIES => r.capabilities.into_bits() as u32,
-            0x44 => (r.capabilities.into_bits() >> 32) as u32,
-            reg::ADMA_ERROR => r.adma_error,
-            reg::ADMA_ADDRESS => r.adma as u32,
-            0x5C => (r.adma >> 32) as u32,
-            reg::PRESETS..STROBE => presets(offset),
-            STROBE => r.strobe,
-            reg::SLOT_VERSION => u32::from(reg::version::V3) << 16 | u32::from(self.is_asserted()),
-            _ if offset < WINDOW => 0,
-            _ => u32::MAX,
-        }
-    }
-
-    fn present(&self) -> Present {
-        let busy = self.card.is_busy;
-        let held = self.card.holds_lines();
-        let data = match (held, busy) {
-            (true, _) => 0,
-            (_, true) => 0xE,
-            _ => 0xF,
-        };
-        let transfer = self.transfer.is_some();
-        let inhibit = transfer || self.waits_busy;
-        let present = self.registers.present.with_command(!held);
-        present.with_data(data).with_data_inhibit(inhibit).with_data_active(transfer)
-    }
-
-    #[inline]
-    pub(super) fn write_register(&mut self, offset: u32, value: u32) {
-        if self.registers.is_gone {
-            return;
-        }
-        if (ENGINE..ENGINE + ENGINE_LENGTH).contains(&offset) {
-            if self.has_engine {
-                self.write_engine(offset - ENGINE, value);
-            }
-            return;
-        }
-        let r = &mut self.registers;
-        match offset {
-            reg::ARGUMENT2 => r.argument2 = value,
-            reg::BLOCK => r.block = Block::from_bits(value),
-            reg::ARGUMENT => r.argument = value,
-            reg::COMMAND => self.write_command(Command::from_bits(value)),
-            reg::BUFFER => self.write_buffer(value),
-            reg::CONTROL => self.write_control(Control::from_bits(value)),
-            reg::CLOCK => self.write_clock(Clock::from_bits(value)),
-            reg::STATUS => {
-                let left = r.status.into_bits() & !value;
-                let errors = left & Interrupts::ERRORS != 0;
-                r.status = Interrupts::from_bits(left).with_error(errors);
-            }
-            reg::STATUS_ENABLE => {
-                r.status_enable = value;
-                r.status = Interrupts::from_bits(r.status.into_bits() & (value | 1 << 15));
-            }
-            reg::SIGNAL_ENABLE => r.signal_enable = value,
-            reg::CONTROL2 => self.write_control2(Control2::from_bits(value)),
-            reg::FORCE_EVENT => r.raise(Interrupts::from_bits(value & Interrupts::ERRORS)),
-            reg::ADMA_ADDRESS => r.adma = with_low(r.adma, value),
-            0x5C => r.adma = with_high(r.adma, value),
-            STROBE => r.strobe = value & 1,
-            _ => {}
-        }
-    }
-
-    fn write_control(&mut self, value: Control) {
-        let r = &mut self.registers;
-        let (was, reset) = (r.is_powered(), r.control.hardware_reset());
-        r.control = value;
-        let is = r.is_powered();
-        let reset = value.hardware_reset() && !reset && self.card.sd.is_none();
-        if was && !is || reset {
-            // Power off, or RST_n: the card starts over. What its cache holds stays.
-            self.restart_card();
-        }
-    }
-
-    fn write_control2(&mut self, value: Control2) {
-        let r = &mut self.registers;
-        let old = r.control2;
-        let mut new = value.with_auto_error(old.auto_error());
-        if value.tune() && !old.tune() {
-            r.tuned = 0;
-        }
-        if !value.tune() && old.tune() {
-            new = new.with_tune(false);
-        }
-        r.control2 = new;
-    }
-
-    fn write_clock(&mut self, value: Clock) {
-        let epoch = self.epoch;
-        let resets = value.into_bits() & Clock::RESETS;
-        let r = &mut self.registers;
-        let stable = r.clock.stable() && value.internal();
-        if value.internal() && !stable {
-            self.after(STABLE_NS, Event::Stable { epoch });
-        }
-        let r = &mut self.registers;
-        r.clock = Clock::from_bits(value.into_bits() & !Clock::RESETS | resets);
-        r.clock = r.clock.with_stable(stable);
-        let lines = (r.hertz() != 0, r.control2.signal_1_8());
-        self.card.clock(lines, self.now.nanos());
-        self.meter_state();
-        if resets != 0 {
-            self.reset_by(value);
-            self.after(RESET_NS, Event::ResetDone { epoch: self.epoch });
-        }
-    }
-
-    /// What the reset bits reset. They stay set for a moment.
-    fn reset_by(&mut self, value: Clock) {
-        if value.reset_all() {
-            self.reset_host();
-            self.registers.clock = Clock::new().with_reset_all(true);
-            return;
-        }
-        if value.reset_command() {
-            self.registers.present = self.registers.present.with_command_inhibit(false);
-            self.command = None;
-        }
-        if value.reset_data() {
-            self.stop_transfer();
-        }
-    }
-
-    /// The clock is stable.
-    pub(super) fn stable(&mut self) {
-        let r = &mut self.registers;
-        r.clock = r.clock.with_stable(r.clock.internal());
-        self.meter_state();
-    }
-
-    pub(super) fn reset_done(&mut self) {
-        let clock = self.registers.clock.into_bits() & !Clock::RESETS;
-        self.registers.clock = Clock::from_bits(clock);
-    }
-
-    /// Whether host and card use the bus the same way: lines, edges, clock, strobe, and a sampling
-    /// point where one is needed.
-    pub(super) fn bus_agrees(&self) -> bool {
-        let r = &self.registers;
-        let strobe = self.card.ext_csd.byte(flysch_wire::mmc::ext_csd::BUS_WIDTH)
-            & flysch_wire::mmc::ext_csd::bus_width::STROBE
-            != 0;
-        let sampled = !r.needs_tuning() || r.control2.tuned();
-        r.lines() == self.card.lines()
-            && r.hertz() <= self.card.clock_max()
-            && (r.has_strobe() == strobe || !r.lines().1)
-            && sampled
-            && !self.is_detuned()
-    }
-
-    /// Whether the sampling point was lost.
-    pub(super) fn is_detuned(&self) -> bool {
-        self.detuned && self.registers.needs_tuning()
-    }
-
-    /// A read of 8, 16 or 64 bits.
-    pub(super) fn read_mixed_register(&mut self, offset: u32, width: u8) -> u64 {
-        if width == 8 {
-            let low = u64::from(self.read_register(offset));
-            return low | u64::from(self.read_register(offset + 4)) << 32;
-        }
-        let word = self.read_register(offset & !3) >> (8 * (offset & 3));
-        u64::from(if width == 1 { word & 0xFF } else { word & 0xFFFF })
-    }
-
-    /// A write of 8, 16 or 64 bits. Neighbours in the dword stay as they are: bits that are cleared
-    /// by writing one are not written, and a command goes with its own half.
-    pub(super) fn write_mixed_register(&mut self, offset: u32, width: u8, value: u64) {
-        if width == 8 {
-            self.write_register(offset, value as u32);
-            return self.write_register(offset + 4, (value >> 32) as u32);
-        }
-        let (at, shift) = (offset & !3, 8 * (offset & 3));
-        let mask = if width == 1 { 0xFF_u32 } else { 0xFFFF } << shift;
-        let value = (value as u32) << shift & mask;
-        if at == reg::COMMAND && shift == 0 && width == 2 {
-            let bits = self.registers.mode.into_bits() & !mask | value;
-            self.registers.mode = Command::from_bits(bits);
-            return;
-        }
-        let whole = match at {
-            reg::STATUS => value,
-            at if (ENGINE..ENGINE + ENGINE_LENGTH).contains(&at)
-                && matches!(at - ENGINE, cqhci::CQIS | cqhci::CQTCN | cqhci::CQTDBR) =>
-            {
-                value
-            }
-            at => self.read_register(at) & !mask | value,
-        };
-        self.write_register(at, whole);
-    }
 }

@@ -4,13 +4,19 @@
 //! passing of time - and three outputs: register values, DMA, interrupts. It has no clock: every
 //! input carries `now`, and [`Emmc::next_event`] says when it next has something to do.
 //!
-//! Two ways lead to the device. A write of the command register puts one command onto the line;
-//! when it has crossed, the device (`card`) carries it out, and its data follows over the data
-//! lines (`flow`). A doorbell gives a task to the engine (`engine`), which sends it to the device
-//! and gives the data lines to one task after the other as they become ready. Both share the bus:
-//! one command line, and data lines that carry one direction at a time, at the rate that lines,
-//! clock and edges make. What lies behind them - firmware, NAND, write buffer - is the shared
-//! media.
+//! Two ways lead to the card. A write of the command register puts one command onto the line
+//! (`host`); when it has crossed, the card carries it out (`card`), and its data follows over the
+//! data lines. A doorbell gives a task to the engine (`engine`, `tasks`), which sends it to the
+//! card and gives the data lines to one task after the other as they become ready. Both share the
+//! bus (`lines`): one command line, and data lines that carry one direction at a time, at the rate
+//! that lines, clock and edges make. What lies behind them - firmware, NAND, write buffer - is the
+//! shared media.
+//!
+//! [`Emmc`] itself passes a step on (`flow`): it knows which part has to hear of what another one
+//! did - resets, the end of busy, room in the write buffer - and what takes the power (`inject`).
+//! The state is in its parts: the host controller with its registers (`controller`), its command
+//! and its transfer; the engine with its tasks; the device (`device`) with the card, its flash and
+//! who waits for that (`backend`); the present and what will happen (`clock`).
 //!
 //! Data crosses only while host and card use the bus the same way: the same lines and edges, a
 //! clock the card's timing allows, a sampling point where one is needed; else there are CRC
@@ -20,124 +26,56 @@
 //! DMA memory, a command the state does not allow end in the status bit the specification has for
 //! it; the work done for one event is bounded by the largest transfer.
 
+mod backend;
 mod card;
+mod clock;
 pub mod config;
 mod controller;
+mod device;
 mod engine;
 mod erase;
 mod ext_csd;
 mod flow;
+mod host;
 mod inject;
+mod lines;
 pub mod profile;
 mod provision;
 mod rpmb;
 mod sd;
+mod tasks;
 mod transfer;
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
+use flysch_wire::mmc::cqhci;
+use flysch_wire::mmc::sdhci::{self as reg, Command};
 
 pub use config::{Config, ConfigError};
 pub use controller::{ENGINE, WINDOW};
 
-use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, MixedModel, Model};
-use crate::media::Media;
-use crate::media::cache::Cache;
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
-use card::Card;
-use controller::Registers;
-use engine::{Engine, TaskRef};
-use flow::{Sent, Transfer};
-use profile::Dialect;
-
-/// What will happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The clock is stable.
-    Stable { epoch: u32 },
-    /// A reset of the controller is done.
-    ResetDone { epoch: u32 },
-    /// A command has crossed the line.
-    Command { epoch: u32, serial: u32 },
-    /// No response came.
-    Silence { epoch: u32 },
-    /// Data was announced and did not come.
-    DataSilence { epoch: u32, serial: u32 },
-    /// The data of a DMA transfer has crossed the bus.
-    Data { epoch: u32, serial: u32 },
-    /// A block for the buffer port has crossed the bus.
-    Block { epoch: u32, serial: u32 },
-    /// A block from the buffer port has.
-    BlockSent { epoch: u32, serial: u32 },
-    /// The device is no longer busy.
-    NotBusy { serial: u32 },
-    /// The device has a task.
-    Queued(TaskRef),
-    /// A task is ready for the data lines.
-    Ready(TaskRef),
-    /// Its data has crossed the bus.
-    Moved(TaskRef),
-    /// A task ends late.
-    Late(TaskRef),
-    /// The direct command has crossed the line.
-    Direct(TaskRef),
-    /// A die may be done programming.
-    Die(u16),
-}
+use clock::{Clock, Event};
+use device::Device;
+use engine::Engine;
+use flow::engine_register;
+use host::Host;
 
 /// A modelled eMMC device with its controller.
 #[derive(Debug)]
 pub struct Emmc {
     memory: GuestMemory,
-    profile: profile::Profile,
-    has_engine: bool,
-    seed: u64,
-    registers: Registers,
+    host: Host,
     engine: Engine,
-    card: Card,
-    media: Media,
-    cache: Cache,
-    events: Events<Event>,
+    device: Device,
+    clock: Clock,
     faults: Injector,
-    /// What losses of power did.
-    lost: Loss,
-    /// When the device finished a task, by its number; the first also a transfer of the host's own.
-    done: [u64; 32],
-    /// The command on the line, and the transfer under way.
-    command: Option<Sent>,
-    transfer: Option<Transfer>,
-    /// The block in the buffer port, and how much of it was read.
-    buffer: Vec<u8>,
-    buffer_at: usize,
-    /// From when on the command line and the data lines are free.
-    command_free: u64,
-    data_free: u64,
-    /// Numbers of the command on the line, of the transfer, and of what the device is busy with:
-    /// events of earlier ones are stale.
-    command_serial: u32,
-    serial: u32,
-    busy_serial: u32,
-    /// What must be on the medium before the device is ready again.
-    busy_mark: Option<u64>,
-    /// The transfer complete interrupt waits for the end of busy.
-    waits_busy: bool,
-    /// The engine halts when what is on the bus is done.
-    halting: bool,
-    /// The sampling point was lost.
-    detuned: bool,
-    /// Counts resets of the controller; an event of an earlier life is stale.
-    epoch: u32,
-    /// Counts completions that raised no interrupt.
-    silent: u64,
-    interrupts: u64,
-    now: Instant,
 }
 
 impl Emmc {
@@ -149,35 +87,11 @@ impl Emmc {
         config.check()?;
         Ok(Self {
             memory: memory.into(),
-            profile: config.profile,
-            has_engine: config.engine && config.profile.dialect == Dialect::Emmc,
-            seed: config.seed,
-            registers: Registers::new(&config),
-            engine: Engine::new(config.direct),
-            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
-            cache: Cache::new(config.volatile_cache),
-            events: Events::with_capacity(256),
+            host: Host::new(&config),
+            engine: Engine::new(&config),
+            clock: Clock::with_capacity(256),
             faults: Injector::new(config.faults.clone(), config.seed),
-            card: Card::new(&mut config),
-            lost: Loss::default(),
-            done: [0; 32],
-            command: None,
-            transfer: None,
-            buffer: Vec::with_capacity(4096),
-            buffer_at: 0,
-            command_free: 0,
-            data_free: 0,
-            command_serial: 0,
-            serial: 0,
-            busy_serial: 0,
-            busy_mark: None,
-            waits_busy: false,
-            halting: false,
-            detuned: false,
-            epoch: 0,
-            silent: 0,
-            interrupts: 0,
-            now: Instant::START,
+            device: Device::new(&mut config),
         })
     }
 
@@ -204,11 +118,10 @@ impl Emmc {
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while let Some((at, event)) = self.events.pop_due(now) {
-            self.now = self.now.max(at);
+        while let Some(event) = self.clock.take_due(now) {
             self.happen(event);
         }
-        self.now = self.now.max(now);
+        self.clock.pass(now);
     }
 
     /// The bus resets the controller: its registers are as after power-on. The card keeps its
@@ -221,30 +134,29 @@ impl Emmc {
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
-        self.events.next()
+        self.clock.next()
     }
 
     /// The interrupt line.
     #[inline]
     pub fn line(&self) -> bool {
-        self.is_asserted()
+        self.host.registers.is_asserted(self.engine.is_asserted())
     }
 
     /// Interrupts so far.
     pub fn interrupts(&self) -> u64 {
-        self.interrupts
+        self.host.interrupts() + self.engine.interrupts().0
     }
 
     /// When the device finished the task of this number last; 0 is also a transfer of the host's
     /// own.
     pub fn device_done(&self, task: u16) -> Option<Instant> {
-        let nanos = *self.done.get(usize::from(task))?;
-        (nanos != 0).then_some(Instant::from_nanos(nanos))
+        self.device.done_at(task)
     }
 
     /// What the card took from its supply until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
-        self.media.energy(now.max(self.now).nanos())
+        self.device.energy(now.max(self.clock.now()))
     }
 
     /// What went wrong so far.
@@ -260,102 +172,73 @@ impl Emmc {
 
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
-        self.lost
+        self.device.lost()
     }
 
     /// The device needs background operations, and says so in the next response (BKOPS_STATUS 2).
     pub fn need_bkops(&mut self) {
-        self.card.set_urgent();
+        self.device.card.set_urgent();
     }
 
     /// Why this machine could not keep or give the data of a partition, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let parts = self.card.parts.0.iter().flatten();
+        let parts = self.device.card.parts.0.iter().flatten();
         parts.filter_map(|part| part.store.failure()).next().map(Into::into)
     }
 
     /// The files that had no room for the data of a partition.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.card.parts.0.iter().flatten().filter_map(|part| part.store.full())
-    }
-
-    fn at(&mut self, nanos: u64, event: Event) {
-        self.events.push(Instant::from_nanos(nanos), event);
-    }
-
-    fn after(&mut self, nanos: u64, event: Event) {
-        self.events.push(self.now.after_nanos(nanos), event);
-    }
-
-    /// Everything of the controller as after power-on. An eMMC device knows nothing of it; an SD
-    /// card has its power from the controller's power control.
-    fn reset_host(&mut self) {
-        if self.card.sd.is_some() {
-            self.restart_card();
-        }
-        self.epoch = self.epoch.wrapping_add(1);
-        self.drop_tasks();
-        self.engine.reset();
-        self.stop_transfer();
-        self.command = None;
-        self.halting = false;
-        self.registers.power_on();
-    }
-
-    /// The card loses its power, or sees RST_n: what was written is safe, everything else is not.
-    fn restart_card(&mut self) {
-        self.stop_transfer();
-        self.busy_mark = None;
-        self.busy_serial = self.busy_serial.wrapping_add(1);
-        self.detuned = false;
-        self.card.take_firmware();
-        self.card.take_partitions();
-        self.card.power_on(self.now.nanos());
-        self.meter_state();
+        self.device.card.parts.0.iter().flatten().filter_map(|part| part.store.full())
     }
 
     fn happen(&mut self, event: Event) {
+        let (backend, clock) = (&mut self.device.backend, &mut self.clock);
+        let (host, engine, faults) = (&mut self.host, &mut self.engine, &mut self.faults);
         match event {
-            Event::Queued(task) => self.task_queued(task),
-            Event::Ready(task) => self.task_ready(task),
-            Event::Moved(task) => self.task_moved(task),
+            Event::Queued(task) if engine.is_current(task) => self.task_queued(task),
+            Event::Ready(task) if engine.is_current(task) => {
+                engine.ready(task, host, backend, clock);
+            }
+            Event::Moved(task) if engine.is_current(task) => self.task_moved(task),
             Event::Late(task) => {
-                self.complete(task);
-                self.pump();
+                engine.complete(task, &mut self.device, clock, faults);
+                engine.pump(host, &mut self.device.backend, clock);
             }
-            Event::Direct(task) => self.direct_arrives(task),
+            Event::Direct(task) if engine.is_current(task) => self.direct_arrives(task),
             Event::Die(die) => self.die_done(die),
-            Event::NotBusy { serial } if serial == self.busy_serial => self.not_busy(),
-            Event::Stable { epoch } if epoch == self.epoch => self.stable(),
-            Event::ResetDone { epoch } if epoch == self.epoch => self.reset_done(),
-            Event::Silence { epoch } if epoch == self.epoch => self.silence(),
-            Event::Command { epoch, serial } if self.is_command(epoch, serial) => {
-                self.command_arrives();
+            Event::NotBusy { serial } if self.device.is_busy_with(serial) => self.not_busy(),
+            Event::Stable { epoch } if host.is_current(epoch) => {
+                host.registers.stable();
+                self.device.meter(host.registers.drives().0, clock.nanos());
             }
-            Event::DataSilence { epoch, serial } if self.is_transfer(epoch, serial) => {
-                self.data_silence();
+            Event::ResetDone { epoch } if host.is_current(epoch) => host.registers.reset_done(),
+            Event::Silence { epoch } if host.is_current(epoch) => host.silence(),
+            Event::Command { serial } => {
+                if let Some(sent) = host.sent(serial) {
+                    self.command_arrives(sent);
+                }
             }
-            Event::Data { epoch, serial } if self.is_transfer(epoch, serial) => {
-                self.data_arrives();
+            Event::DataSilence { serial } if host.is_transfer(serial) => host.data_silence(),
+            Event::Data { serial } if host.is_transfer(serial) => {
+                let (device, now) = (&mut self.device, clock.now());
+                let ends = host.data_arrives(&self.memory, device, faults, now);
+                if ends {
+                    self.end_data();
+                }
             }
-            Event::Block { epoch, serial } if self.is_transfer(epoch, serial) => {
-                self.block_arrives();
+            Event::Block { serial } if host.is_transfer(serial) => {
+                host.block_arrives(&mut self.device, faults, clock.now());
             }
-            Event::BlockSent { epoch, serial } if self.is_transfer(epoch, serial) => {
-                self.block_sent();
+            Event::BlockSent { serial } if host.is_transfer(serial) => {
+                let ends = host.block_sent(&mut self.device, faults, clock.now());
+                if ends {
+                    self.end_data();
+                }
             }
             // An event of what a reset or another command ended.
             _ => {}
         }
-    }
-
-    fn is_command(&self, epoch: u32, serial: u32) -> bool {
-        (epoch, serial) == (self.epoch, self.command_serial)
-    }
-
-    fn is_transfer(&self, epoch: u32, serial: u32) -> bool {
-        (epoch, serial) == (self.epoch, self.serial)
     }
 }
 
@@ -387,7 +270,7 @@ impl Model for Emmc {
 
     #[inline]
     fn silent_completions(&self) -> u64 {
-        self.silent
+        self.engine.interrupts().1
     }
 
     #[inline]
@@ -401,11 +284,32 @@ impl Messages for Emmc {}
 impl MixedModel for Emmc {
     fn read_mixed(&mut self, offset: u32, width: u8, now: Instant) -> u64 {
         self.advance(now);
-        self.read_mixed_register(offset, width)
+        if width == 8 {
+            let low = u64::from(self.read_register(offset));
+            return low | u64::from(self.read_register(offset + 4)) << 32;
+        }
+        let word = self.read_register(offset & !3) >> (8 * (offset & 3));
+        u64::from(if width == 1 { word & 0xFF } else { word & 0xFFFF })
     }
 
+    /// Neighbours in the dword stay as they are: bits that are cleared by writing one are not
+    /// written, and a command goes with its own half.
     fn write_mixed(&mut self, offset: u32, width: u8, value: u64, now: Instant) {
         self.advance(now);
-        self.write_mixed_register(offset, width, value);
+        if width == 8 {
+            self.write_register(offset, value as u32);
+            return self.write_register(offset + 4, (value >> 32) as u32);
+        }
+        let (at, shift) = (offset & !3, 8 * (offset & 3));
+        let mask = if width == 1 { 0xFF_u32 } else { 0xFFFF } << shift;
+        let value = (value as u32) << shift & mask;
+        if at == reg::COMMAND && shift == 0 && width == 2 {
+            let bits = self.host.registers.mode().into_bits() & !mask | value;
+            return self.host.registers.set_mode(Command::from_bits(bits));
+        }
+        let orders = [cqhci::CQIS, cqhci::CQTCN, cqhci::CQTDBR];
+        let alone = at == reg::STATUS || engine_register(at).is_some_and(|at| orders.contains(&at));
+        let rest = if alone { 0 } else { self.read_register(at) & !mask };
+        self.write_register(at, rest | value);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flysch_api::count::counted;
+
 use crate::wire::{
     Fields, Form, Request, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command,
 };
@@ -30,7 +32,7 @@ pub enum Violation {
     #[error("it sent data that was not asked for, or twice")]
     Misplaced,
     /// Some of the data is missing.
-    #[error("it left out {0} bytes of what was read")]
+    #[error("it left out {} of what was read", counted(*.0, "byte", "bytes"))]
     Short(u64),
     /// A reply in too many pieces.
     #[error("it answered in more than {0} chunks")]

@@ -173,7 +173,7 @@ fn replies_that_cannot_be_end_the_connection_with_their_reason() {
         (Form::Simple, vec![vec![0; 16]], "where a reply must begin"),
         (Form::Simple, vec![data(true, 4096, &[0; 1024])], "where a reply must begin"),
         (Form::Structured, vec![simple(0, 1, &[0; 1024])], "where a reply must begin"),
-        (Form::Structured, vec![data(true, 4096, &[0; 1023])], "left out 1 bytes"),
+        (Form::Structured, vec![data(true, 4096, &[0; 1023])], "left out 1 byte of"),
         (Form::Structured, vec![piece(true, chunk::NONE, 1, &[])], "left out 1024 bytes"),
         (Form::Structured, vec![data(true, 4096, &[0; 1025])], "type 1 and 1033 bytes"),
         (Form::Structured, vec![data(true, 4097, &[0; 1024])], "not asked for"),

@@ -1,6 +1,7 @@
 //! The outer form of a job file: sections of options, with includes and variables.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -36,12 +37,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<Section>, JobError> {
 
 fn read_into(sections: &mut Vec<Section>, path: &Path, depth: u32) -> Result<(), JobError> {
     let file: Rc<str> = path.display().to_string().into();
-    let whole = |message: String| JobError { place: Place::File(file.clone()), message };
-    let length = fs::metadata(path).map_err(|error| whole(error.to_string()))?.len();
+    let whole = |message: String| JobError::wrong(Place::File(file.clone()), message);
+    let unreadable =
+        |error: io::Error| JobError { is_unreadable: true, ..whole(error.to_string()) };
+    let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > FILE_LEN_MAX {
         return Err(whole(format!("{length} bytes are too long for a job file")));
     }
-    let text = fs::read_to_string(path).map_err(|error| whole(error.to_string()))?;
+    let text = fs::read(path).map_err(unreadable)?;
+    // No cause: where the first byte is that is no text helps nobody.
+    let text = String::from_utf8(text).map_err(|_| whole("is not text".into()))?;
     read_text(sections, &text, path, depth)
 }
 
@@ -55,7 +60,7 @@ pub(super) fn read_text(
     let file: Rc<str> = path.display().to_string().into();
     for (index, line) in text.lines().enumerate() {
         let place = Place::Line(file.clone(), index as u32 + 1);
-        let fail = |message: String| JobError { place: place.clone(), message };
+        let fail = |message: String| JobError::wrong(place.clone(), message);
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
@@ -70,8 +75,11 @@ pub(super) fn read_text(
                 return Err(fail(format!("more than {INCLUDE_DEPTH_MAX} nested includes")));
             }
             let name = found(name.trim(), path);
-            read_into(sections, &name, depth + 1)
-                .map_err(|error| JobError { message: format!("{error}"), place })?;
+            read_into(sections, &name, depth + 1).map_err(|error| JobError {
+                message: format!("{error}"),
+                place,
+                ..error
+            })?;
         } else {
             let section = sections.last_mut();
             let section = section.ok_or_else(|| fail(format!("`{line}` is in no [section]")))?;
@@ -97,7 +105,7 @@ fn entry(line: &str, place: Place) -> Result<Entry, JobError> {
         None => (line, None),
     };
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(JobError { place, message: format!("`{line}` is not an option") });
+        return Err(JobError::wrong(place, format!("`{line}` is not an option")));
     }
     let value = value.map(|value| with_variables(value, &place)).transpose()?;
     Ok(Entry { name: name.to_string(), value, place })
@@ -105,7 +113,7 @@ fn entry(line: &str, place: Place) -> Result<Entry, JobError> {
 
 /// `value` with every `${NAME}` replaced by the environment's value, and fio's own keywords.
 fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
-    let fail = |message: String| JobError { place: place.clone(), message };
+    let fail = |message: String| JobError::wrong(place.clone(), message);
     let mut result = String::new();
     let mut rest = value;
     while let Some((before, after)) = rest.split_once("${") {

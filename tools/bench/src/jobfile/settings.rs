@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flysch_api::count::counted;
+
 use super::values::{
     amount, block, bounded, bytes, distribution, each, error_lists, fixed, flag, kilo_base, limits,
     method, nanos, part, parts, pattern, percentiles, range, span, spans, split, steady, times,
@@ -391,12 +393,12 @@ impl Settings {
             if replay.disks > 1 {
                 notes.push(format!("{name}: its {} disks are replayed on one", replay.disks));
             }
-            for (count, what) in [
-                (replay.skipped, "requests left out"),
-                (replay.odd, "lines or records are invalid"),
+            for (count, one, many) in [
+                (replay.skipped, "request left out", "requests left out"),
+                (replay.odd, "line or record is invalid", "lines or records are invalid"),
             ] {
                 if count > 0 {
-                    notes.push(format!("{name}: {count} {what}"));
+                    notes.push(format!("{name}: {}", counted(count, one, many)));
                 }
             }
             self.replays.push(Arc::new(replay));

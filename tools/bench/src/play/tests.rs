@@ -48,7 +48,7 @@ fn demand_is_that_of_the_widest_stage() {
 #[test]
 fn a_job_too_large_for_the_device_is_an_error() {
     let error = played("[big]\nsize=1g\n").unwrap_err().to_string();
-    assert!(error.starts_with("job big: offset 0 and size 1073741824 end beyond"), "{error}");
+    assert!(error.starts_with("big: offset 0 and size 1073741824 end beyond"), "{error}");
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Zoning {
     limit: u32,
     /// Writes until the next reset that is due beyond the threshold.
     until_reset: u64,
+    /// By which to ask how much is written in the region, once that has been asked.
+    tally: Option<usize>,
     /// Zones that were reset.
     resets: u64,
 }
@@ -61,6 +63,7 @@ impl Zoning {
             keeps: job.verify.is_some(),
             limit,
             until_reset: 0,
+            tally: None,
             resets: 0,
         };
         this.until_reset = this.writes_per_reset();
@@ -180,7 +183,7 @@ impl Zoning {
         if state.busy != Busy::No {
             return Choice::Wait;
         }
-        let is_spent = state.written > 0 && (state.is_stale || state.room() < self.rest_min());
+        let is_spent = state.written() > 0 && (state.is_stale || state.room() < self.rest_min());
         if (is_spent || self.is_reset_due(zones, index))
             && let Some(choice) = self.reset(zones, index)
         {
@@ -193,10 +196,8 @@ impl Zoning {
         if !self.mode.write_remainder || length > least {
             length = length / least * least;
         }
-        let at = state.written;
-        state.written += length;
-        state.busy = Busy::Writing;
-        let is_last = state.room() < self.rest_min();
+        let at = zones.write(index, length);
+        let is_last = zones.states[index].room() < self.rest_min();
         (step.offset, step.length) = (zones.start(index) + at, length as u32);
         let next = if is_last { zones.start(index + 1) } else { step.offset + length };
         self.go_on(step.direction, next);
@@ -263,13 +264,13 @@ impl Zoning {
     }
 
     /// Whether so much is written that a zone is reset now and then, and it is time.
-    fn is_reset_due(&mut self, zones: &Zones, index: usize) -> bool {
-        if self.until_reset == 0 || self.keeps || zones.states[index].written == 0 {
+    fn is_reset_due(&mut self, zones: &mut Zones, index: usize) -> bool {
+        if self.until_reset == 0 || self.keeps || zones.states[index].written() == 0 {
             return false;
         }
-        let all = zones.range(self.region.offset, self.region.size);
-        let valid: u64 = zones.states[all].iter().map(|state| state.written).sum();
-        if (valid as f64) < self.region.size as f64 * self.mode.reset_threshold {
+        let (offset, size) = (self.region.offset, self.region.size);
+        let tally = *self.tally.get_or_insert_with(|| zones.tally(offset, size));
+        if (zones.tallied(tally) as f64) < self.region.size as f64 * self.mode.reset_threshold {
             return false;
         }
         self.until_reset -= 1;
@@ -295,9 +296,9 @@ impl Zoning {
 
     fn trim(&mut self, zones: &mut Zones, mut step: Step) -> Choice {
         let mut index = zones.index(step.offset);
-        if self.positions.is_none() && zones.states[index].written == 0 {
+        if self.positions.is_none() && zones.states[index].written() == 0 {
             let all = zones.range(self.region.offset, self.region.size);
-            let is_written = |index: &usize| zones.states[*index].written > 0;
+            let is_written = |index: &usize| zones.states[*index].written() > 0;
             let near = all.filter(is_written).min_by_key(|other| other.abs_diff(index));
             match near {
                 Some(near) => index = near,

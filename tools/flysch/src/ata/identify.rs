@@ -282,108 +282,109 @@ impl Facts {
     }
 }
 
-impl Session<'_> {
-    pub(super) fn info(&mut self) -> Result<(), Failure> {
-        let facts = Facts::new(self.identify()?);
-        if self.output.json() {
-            return self.output.value(&facts.value());
-        }
-        for (name, value) in facts.rows() {
-            self.output.line(format!("{:<18}{value}", format!("{name}:")))?;
-        }
-        Ok(())
+pub(super) fn info(session: &mut Session<'_>) -> Result<(), Failure> {
+    let facts = Facts::new(session.identify()?);
+    if session.output.json() {
+        return session.output.value(&facts.value());
     }
+    for (name, value) in facts.rows() {
+        session.output.line(format!("{:<18}{value}", format!("{name}:")))?;
+    }
+    Ok(())
+}
 
-    pub(super) fn show_identify(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let bytes = self.identify_bytes()?;
-        if arguments.raw {
-            return match self.output.json() {
-                true => self.output.value(&json!({ "data": hex(&bytes) })),
-                false => dump(&bytes, self.output),
-            };
-        }
-        let data = Identify::parse(&bytes).map_err(Failure::failed)?;
-        let features = features(&data);
-        if self.output.json() {
-            let one = |f: &Row| {
-                let mut value = json!({ "supported": f.supported });
-                if let Some(on) = f.enabled {
-                    value["enabled"] = json!(on);
-                }
-                if let Some(number) = f.value {
-                    value["value"] = json!(number);
-                }
-                (f.name.to_owned(), value)
-            };
-            let all: Map<String, Value> = features.iter().map(one).collect();
-            return self.output.value(&json!({
-                "model_name": Text(&data.model).to_string(),
-                "serial_number": Text(&data.serial).to_string(),
-                "firmware_version": Text(&data.firmware).to_string(),
-                "lba_sectors": data.sectors_28,
-                "lba48_sectors": data.sectors_48,
-                "features": all,
-            }));
-        }
-        let rows = [
-            ("device model", Text(&data.model).to_string()),
-            ("firmware revision", Text(&data.firmware).to_string()),
-            ("serial number", Text(&data.serial).to_string()),
-            ("WWN", format!("{:016x}", data.wwn)),
-            (
-                "sector size",
-                format!("logical {}, physical {}", data.sector_bytes(), physical(&data)),
-            ),
-            ("LBA supported", format!("{} sectors", data.sectors_28)),
-            ("LBA48 supported", format!("{} sectors", data.sectors_48)),
-        ];
-        for (name, value) in rows {
-            self.output.line(format!("{name:<22}{value}"))?;
-        }
-        self.output.line("")?;
-        let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
-        let row = |f: &Row| {
-            let enabled = f.enabled.map(yes).unwrap_or_default();
-            let value = f.value.map(|number| number.to_string()).unwrap_or_default();
-            vec![f.name.to_owned(), yes(f.supported), enabled, value]
+pub(super) fn show_identify(
+    session: &mut Session<'_>,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let bytes = session.identify_bytes()?;
+    if arguments.raw {
+        return match session.output.json() {
+            true => session.output.value(&json!({ "data": hex(&bytes) })),
+            false => dump(&bytes, session.output),
         };
-        let rows: Vec<_> = features.iter().map(row).collect();
-        self.output.table(&["Feature", "Support", "Enabled", "Value"], &rows)
     }
+    let data = Identify::parse(&bytes).map_err(Failure::failed)?;
+    let features = features(&data);
+    if session.output.json() {
+        let one = |f: &Row| {
+            let mut value = json!({ "supported": f.supported });
+            if let Some(on) = f.enabled {
+                value["enabled"] = json!(on);
+            }
+            if let Some(number) = f.value {
+                value["value"] = json!(number);
+            }
+            (f.name.to_owned(), value)
+        };
+        let all: Map<String, Value> = features.iter().map(one).collect();
+        return session.output.value(&json!({
+            "model_name": Text(&data.model).to_string(),
+            "serial_number": Text(&data.serial).to_string(),
+            "firmware_version": Text(&data.firmware).to_string(),
+            "lba_sectors": data.sectors_28,
+            "lba48_sectors": data.sectors_48,
+            "features": all,
+        }));
+    }
+    let rows = [
+        ("device model", Text(&data.model).to_string()),
+        ("firmware revision", Text(&data.firmware).to_string()),
+        ("serial number", Text(&data.serial).to_string()),
+        ("WWN", format!("{:016x}", data.wwn)),
+        ("sector size", format!("logical {}, physical {}", data.sector_bytes(), physical(&data))),
+        ("LBA supported", format!("{} sectors", data.sectors_28)),
+        ("LBA48 supported", format!("{} sectors", data.sectors_48)),
+    ];
+    for (name, value) in rows {
+        session.output.line(format!("{name:<22}{value}"))?;
+    }
+    session.output.line("")?;
+    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    let row = |f: &Row| {
+        let enabled = f.enabled.map(yes).unwrap_or_default();
+        let value = f.value.map(|number| number.to_string()).unwrap_or_default();
+        vec![f.name.to_owned(), yes(f.supported), enabled, value]
+    };
+    let rows: Vec<_> = features.iter().map(row).collect();
+    session.output.table(&["Feature", "Support", "Enabled", "Value"], &rows)
+}
 
-    pub(super) fn set_feature(&mut self, arguments: FeatureArguments) -> Result<(), Failure> {
-        let FeatureArguments { feature: which, switch } = arguments;
-        let on = switch == super::smart::Switch::On;
-        let sata = if on { feature::SATA } else { feature::NO_SATA };
-        let (name, has, what, count): (&str, Has, u16, u16) = match which {
-            Feature::WriteCache => {
-                let what = if on { feature::WRITE_CACHE } else { feature::NO_WRITE_CACHE };
-                ("write cache", |data| data.supports82(set82::WRITE_CACHE), what, 0)
-            }
-            Feature::LookAhead => {
-                let what = if on { feature::LOOK_AHEAD } else { feature::NO_LOOK_AHEAD };
-                ("read look-ahead", |data| data.supports82(set82::LOOK_AHEAD), what, 0)
-            }
-            Feature::Dipm => (
-                "device initiated power management",
-                |data| data.sata_features & sata_feature::DIPM != 0,
-                sata,
-                sata_command::DIPM,
-            ),
-            Feature::DevSleep => (
-                "device sleep",
-                |data| data.sata_features & sata_feature::DEVSLEEP != 0,
-                sata,
-                sata_command::DEVSLEEP,
-            ),
-        };
-        self.identify_with(name, has)?;
-        let mut command = AtaCommand::new(Opcode::SetFeatures);
-        (command.task.features, command.task.count) = (what, count);
-        self.command(command)?;
-        let word = if on { "enabled" } else { "disabled" };
-        self.done(&json!({ "feature": name, "enabled": on }), &format!("{name} {word}"))
-    }
+pub(super) fn set_feature(
+    session: &mut Session<'_>,
+    arguments: FeatureArguments,
+) -> Result<(), Failure> {
+    let FeatureArguments { feature: which, switch } = arguments;
+    let on = switch == super::smart::Switch::On;
+    let sata = if on { feature::SATA } else { feature::NO_SATA };
+    let (name, has, what, count): (&str, Has, u16, u16) = match which {
+        Feature::WriteCache => {
+            let what = if on { feature::WRITE_CACHE } else { feature::NO_WRITE_CACHE };
+            ("write cache", |data| data.supports82(set82::WRITE_CACHE), what, 0)
+        }
+        Feature::LookAhead => {
+            let what = if on { feature::LOOK_AHEAD } else { feature::NO_LOOK_AHEAD };
+            ("read look-ahead", |data| data.supports82(set82::LOOK_AHEAD), what, 0)
+        }
+        Feature::Dipm => (
+            "device initiated power management",
+            |data| data.sata_features & sata_feature::DIPM != 0,
+            sata,
+            sata_command::DIPM,
+        ),
+        Feature::DevSleep => (
+            "device sleep",
+            |data| data.sata_features & sata_feature::DEVSLEEP != 0,
+            sata,
+            sata_command::DEVSLEEP,
+        ),
+    };
+    session.identify_with(name, has)?;
+    let mut command = AtaCommand::new(Opcode::SetFeatures);
+    (command.task.features, command.task.count) = (what, count);
+    session.command(command)?;
+    let word = if on { "enabled" } else { "disabled" };
+    session.done(&json!({ "feature": name, "enabled": on }), &format!("{name} {word}"))
 }
 
 fn trim_words([supported, deterministic, zeroed]: [bool; 3]) -> &'static str {

@@ -25,17 +25,15 @@ pub(super) struct Arguments {
     pattern: Pattern,
 }
 
-impl Session<'_> {
-    pub(super) fn led(&mut self, arguments: Arguments) -> Result<(), Failure> {
-        let port = self.control.number();
-        let message = LedMessage::new().with_port(port).with_pmp(self.control.devices().unit);
-        let (message, name) = match arguments.pattern {
-            Pattern::Off => (message, "nothing"),
-            Pattern::Locate => (message.with_locate(1), "locate"),
-            Pattern::Failure => (message.with_fault(1), "failure"),
-        };
-        self.control.operate(Operation::Leds(message))?;
-        let told = json!({ "port": port, "leds": name });
-        self.done(&told, &format!("the LEDs of port {port} show {name}"))
-    }
+pub(super) fn led(session: &mut Session<'_>, arguments: Arguments) -> Result<(), Failure> {
+    let port = session.control.number();
+    let message = LedMessage::new().with_port(port).with_pmp(session.control.devices().unit);
+    let (message, name) = match arguments.pattern {
+        Pattern::Off => (message, "nothing"),
+        Pattern::Locate => (message.with_locate(1), "locate"),
+        Pattern::Failure => (message.with_fault(1), "failure"),
+    };
+    session.control.operate(Operation::Leds(message))?;
+    let told = json!({ "port": port, "leds": name });
+    session.done(&told, &format!("the LEDs of port {port} show {name}"))
 }

@@ -70,107 +70,110 @@ fn page_name(page: u8) -> &'static str {
     }
 }
 
-impl Session<'_> {
-    /// Pages of a log (READ LOG EXT).
-    fn pages(&mut self, address: u8, first: u16, count: u16) -> Result<Vec<u8>, Failure> {
-        self.identify_with("general purpose logging", |data| data.supports84(set84::LOGS))?;
-        let mut command = reading(Opcode::ReadLogExt, u32::from(count) * SECTOR as u32);
-        (command.task.lba, command.task.count) = (log::lba(address, first), count);
-        Ok(self.command(command)?.data)
-    }
+/// Pages of a log (READ LOG EXT).
+fn read_pages(
+    session: &mut Session<'_>,
+    address: u8,
+    first: u16,
+    count: u16,
+) -> Result<Vec<u8>, Failure> {
+    session.identify_with("general purpose logging", |data| data.supports84(set84::LOGS))?;
+    let mut command = reading(Opcode::ReadLogExt, u32::from(count) * SECTOR as u32);
+    (command.task.lba, command.task.count) = (log::lba(address, first), count);
+    Ok(session.command(command)?.data)
+}
 
-    /// Pages of a log, according to the directory.
-    fn page_count(&mut self, of: u8) -> Result<u16, Failure> {
-        let directory = self.pages(address::DIRECTORY, 0, 1)?;
-        Ok(if of == 0 { 1 } else { le16(&directory, 2 * usize::from(of)) })
-    }
+/// Pages of a log, according to the directory.
+fn page_count(session: &mut Session<'_>, of: u8) -> Result<u16, Failure> {
+    let directory = read_pages(session, address::DIRECTORY, 0, 1)?;
+    Ok(if of == 0 { 1 } else { le16(&directory, 2 * usize::from(of)) })
+}
 
-    pub(super) fn log_directory(&mut self) -> Result<(), Failure> {
-        let directory = self.pages(address::DIRECTORY, 0, 1)?;
-        let pages = |of: u8| if of == 0 { 1 } else { le16(&directory, 2 * usize::from(of)) };
-        let there: Vec<(u8, u16)> =
-            (0..=255).map(|of| (of, pages(of))).filter(|(_, pages)| *pages != 0).collect();
-        if self.output.json() {
-            let one = |&(of, pages): &(u8, u16)| {
-                let name = name(of);
-                json!({ "address": of, "name": name, "gp_sectors": pages })
-            };
-            let table: Vec<Value> = there.iter().map(one).collect();
-            return self.output.value(&json!({ "ata_log_directory": {
-                "gp_dir_version": le16(&directory, 0), "table": table
-            } }));
-        }
-        let row = |&(of, pages): &(u8, u16)| {
-            vec![format!("{of:#04x}"), pages.to_string(), name(of).to_owned()]
+pub(super) fn log_directory(session: &mut Session<'_>) -> Result<(), Failure> {
+    let directory = read_pages(session, address::DIRECTORY, 0, 1)?;
+    let pages = |of: u8| if of == 0 { 1 } else { le16(&directory, 2 * usize::from(of)) };
+    let there: Vec<(u8, u16)> =
+        (0..=255).map(|of| (of, pages(of))).filter(|(_, pages)| *pages != 0).collect();
+    if session.output.json() {
+        let one = |&(of, pages): &(u8, u16)| {
+            let name = name(of);
+            json!({ "address": of, "name": name, "gp_sectors": pages })
         };
-        let rows: Vec<_> = there.iter().map(row).collect();
-        self.output.table(&["Address", "Size", "Description"], &rows)
+        let table: Vec<Value> = there.iter().map(one).collect();
+        return session.output.value(&json!({ "ata_log_directory": {
+            "gp_dir_version": le16(&directory, 0), "table": table
+        } }));
     }
+    let row = |&(of, pages): &(u8, u16)| {
+        vec![format!("{of:#04x}"), pages.to_string(), name(of).to_owned()]
+    };
+    let rows: Vec<_> = there.iter().map(row).collect();
+    session.output.table(&["Address", "Size", "Description"], &rows)
+}
 
-    pub(super) fn statistics(&mut self) -> Result<(), Failure> {
-        if self.page_count(address::STATISTICS)? == 0 {
-            return Err(Failure::failed("the device has no device statistics log"));
-        }
-        let list = self.pages(address::STATISTICS, 0, 1)?;
-        let count = usize::from(list[8]).min(SECTOR - 9);
-        let mut pages = Vec::new();
-        for &number in list[9..9 + count].iter().filter(|number| **number != 0) {
-            pages.push((number, self.pages(address::STATISTICS, number.into(), 1)?));
-        }
-        let of_page = |number: u8| STATISTICS.iter().filter(move |s| s.page == number);
-        if self.output.json() {
-            let one = |(statistic, value): (&Statistic, u64)| {
-                json!({
-                    "offset": statistic.at,
-                    "name": statistic.name,
-                    "size": statistic.bytes,
-                    "value": value,
-                })
-            };
-            let page = |(number, bytes): &(u8, Vec<u8>)| {
-                let there = of_page(*number).filter_map(|s| Some((s, s.of(bytes)?)));
-                let table: Vec<Value> = there.map(one).collect();
-                json!({
-                    "number": number,
-                    "name": page_name(*number),
-                    "revision": le16(bytes, 0),
-                    "table": table,
-                })
-            };
-            let pages: Vec<Value> = pages.iter().map(page).collect();
-            return self.output.value(&json!({ "ata_device_statistics": { "pages": pages } }));
-        }
-        let mut rows = Vec::new();
-        for (number, bytes) in &pages {
-            for statistic in of_page(*number) {
-                if let Some(value) = statistic.of(bytes) {
-                    let at = [format!("{number:#04x}"), format!("{:#05x}", statistic.at)];
-                    let told = [value.to_string(), statistic.name.to_owned()];
-                    rows.push(at.into_iter().chain(told).collect());
-                }
+pub(super) fn statistics(session: &mut Session<'_>) -> Result<(), Failure> {
+    if page_count(session, address::STATISTICS)? == 0 {
+        return Err(Failure::failed("the device has no device statistics log"));
+    }
+    let list = read_pages(session, address::STATISTICS, 0, 1)?;
+    let count = usize::from(list[8]).min(SECTOR - 9);
+    let mut pages = Vec::new();
+    for &number in list[9..9 + count].iter().filter(|number| **number != 0) {
+        pages.push((number, read_pages(session, address::STATISTICS, number.into(), 1)?));
+    }
+    let of_page = |number: u8| STATISTICS.iter().filter(move |s| s.page == number);
+    if session.output.json() {
+        let one = |(statistic, value): (&Statistic, u64)| {
+            json!({
+                "offset": statistic.at,
+                "name": statistic.name,
+                "size": statistic.bytes,
+                "value": value,
+            })
+        };
+        let page = |(number, bytes): &(u8, Vec<u8>)| {
+            let there = of_page(*number).filter_map(|s| Some((s, s.of(bytes)?)));
+            let table: Vec<Value> = there.map(one).collect();
+            json!({
+                "number": number,
+                "name": page_name(*number),
+                "revision": le16(bytes, 0),
+                "table": table,
+            })
+        };
+        let pages: Vec<Value> = pages.iter().map(page).collect();
+        return session.output.value(&json!({ "ata_device_statistics": { "pages": pages } }));
+    }
+    let mut rows = Vec::new();
+    for (number, bytes) in &pages {
+        for statistic in of_page(*number) {
+            if let Some(value) = statistic.of(bytes) {
+                let at = [format!("{number:#04x}"), format!("{:#05x}", statistic.at)];
+                let told = [value.to_string(), statistic.name.to_owned()];
+                rows.push(at.into_iter().chain(told).collect());
             }
         }
-        self.output.table(&["Page", "Offset", "Value", "Description"], &rows)
     }
+    session.output.table(&["Page", "Offset", "Value", "Description"], &rows)
+}
 
-    pub(super) fn get_log(&mut self, arguments: &RawArguments) -> Result<(), Failure> {
-        let RawArguments { address, page, count, ref raw } = *arguments;
-        debug_assert!(count <= PAGES_MAX);
-        let there = self.page_count(address)?;
-        if u32::from(page) + u32::from(count) > u32::from(there) {
-            let line = format!("log {address:#04x} has {}", counted(there, "page", "pages"));
-            return Err(Failure::failed(line));
-        }
-        let bytes = self.pages(address, page, count)?;
-        if let Some(path) = raw {
-            let mut file = Named::open(path, self.output)?;
-            file.write(|to| to.write_all(&bytes))?;
-            return file.finish();
-        }
-        if self.output.json() {
-            let data = super::hex(&bytes);
-            return self.output.value(&json!({ "address": address, "page": page, "data": data }));
-        }
-        dump(&bytes, self.output)
+pub(super) fn get_log(session: &mut Session<'_>, arguments: &RawArguments) -> Result<(), Failure> {
+    let RawArguments { address, page, count, ref raw } = *arguments;
+    debug_assert!(count <= PAGES_MAX);
+    let there = page_count(session, address)?;
+    if u32::from(page) + u32::from(count) > u32::from(there) {
+        let line = format!("log {address:#04x} has {}", counted(there, "page", "pages"));
+        return Err(Failure::failed(line));
     }
+    let bytes = read_pages(session, address, page, count)?;
+    if let Some(path) = raw {
+        let mut file = Named::open(path, session.output)?;
+        file.write(|to| to.write_all(&bytes))?;
+        return file.finish();
+    }
+    if session.output.json() {
+        let data = super::hex(&bytes);
+        return session.output.value(&json!({ "address": address, "page": page, "data": data }));
+    }
+    dump(&bytes, session.output)
 }

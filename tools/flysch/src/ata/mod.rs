@@ -13,6 +13,8 @@ mod security;
 mod self_test;
 mod smart;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_ahci::{AtaCommand, AtaData, AtaReply, Operation};
 use flysch_api::command::{AtaProtocol, AtaStatus};
@@ -22,6 +24,7 @@ use flysch_wire::ata::{Identify, Kind, Opcode, SECTOR};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::output::Output;
 
 /// Options of `flysch ata`.
@@ -95,15 +98,27 @@ enum What {
     Errors,
 }
 
+impl What {
+    /// The file that it reads.
+    fn input(&self) -> Option<&Path> {
+        match self {
+            Self::Fwdownload(arguments) => Some(&arguments.image),
+            Self::Passthru(arguments) => arguments.data_out.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.input())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.ahci() else {
         return Err(Failure::usage(format!("{description} is not a SATA device")));
     };
     let mut session = Session { control, output };
-    let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));
+    let done = obey(&mut session, &arguments.what).map_err(|failure| failure.on(&description));
     match done {
         Ok(()) => {
             stack.keep();
@@ -120,39 +135,6 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn run(&mut self, what: &What) -> Result<(), Failure> {
-        match what {
-            What::Info => self.info(),
-            What::Identify(arguments) => self.show_identify(arguments),
-            What::Health => self.health(),
-            What::Attributes => self.attributes(),
-            What::Capabilities => self.capabilities(),
-            What::Smart(arguments) => self.switch_smart(*arguments),
-            What::ErrorLog => self.error_log(),
-            What::Selftest(arguments) => self.self_test(*arguments),
-            What::SelftestLog => self.self_test_log(),
-            What::Statistics => self.statistics(),
-            What::LogDirectory => self.log_directory(),
-            What::GetLog(arguments) => self.get_log(arguments),
-            What::SetFeature(arguments) => self.set_feature(*arguments),
-            What::Power(arguments) => self.power(arguments),
-            What::Security(arguments) => self.security(arguments),
-            What::Sanitize(arguments) => self.sanitize(*arguments),
-            What::Hpa(arguments) => self.hpa(*arguments),
-            What::Ama(arguments) => self.ama(*arguments),
-            What::Trim(arguments) => self.trim(*arguments),
-            What::Fwdownload(arguments) => self.fwdownload(arguments),
-            What::Fwactivate(arguments) => self.fwactivate(*arguments),
-            What::Led(arguments) => self.led(*arguments),
-            What::Eject => self.tray(false),
-            What::Load => self.tray(true),
-            What::Toc => self.toc(),
-            What::Reset => self.reset(),
-            What::Passthru(arguments) => self.passthru(arguments),
-            What::Errors => self.errors(),
-        }
-    }
-
     /// A command that must succeed.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, Failure> {
         let opcode = Opcode::from_bits(command.task.command);
@@ -188,15 +170,49 @@ impl Session<'_> {
         }
     }
 
-    fn reset(&mut self) -> Result<(), Failure> {
-        self.control.operate(Operation::Reset)?;
-        self.done(&json!({ "reset": "link" }), "the link was reset and the device is up again")
-    }
-
     /// Reports that something was done: a line for people, `value` for programs.
     fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
         crate::confirm::done(self.output, value, line)
     }
+}
+
+/// Executes a verb.
+fn obey(session: &mut Session<'_>, what: &What) -> Result<(), Failure> {
+    match what {
+        What::Info => identify::info(session),
+        What::Identify(arguments) => identify::show_identify(session, arguments),
+        What::Health => smart::health(session),
+        What::Attributes => smart::attributes(session),
+        What::Capabilities => smart::capabilities(session),
+        What::Smart(arguments) => smart::switch_smart(session, *arguments),
+        What::ErrorLog => smart::error_log(session),
+        What::Selftest(arguments) => self_test::self_test(session, *arguments),
+        What::SelftestLog => self_test::self_test_log(session),
+        What::Statistics => logs::statistics(session),
+        What::LogDirectory => logs::log_directory(session),
+        What::GetLog(arguments) => logs::get_log(session, arguments),
+        What::SetFeature(arguments) => identify::set_feature(session, *arguments),
+        What::Power(arguments) => power::power(session, arguments),
+        What::Security(arguments) => security::security(session, arguments),
+        What::Sanitize(arguments) => security::sanitize(session, *arguments),
+        What::Hpa(arguments) => reach::hpa(session, *arguments),
+        What::Ama(arguments) => reach::ama(session, *arguments),
+        What::Trim(arguments) => reach::trim(session, *arguments),
+        What::Fwdownload(arguments) => firmware::fwdownload(session, arguments),
+        What::Fwactivate(arguments) => firmware::fwactivate(session, *arguments),
+        What::Led(arguments) => led::led(session, *arguments),
+        What::Eject => disc::tray(session, false),
+        What::Load => disc::tray(session, true),
+        What::Toc => disc::toc(session),
+        What::Reset => reset(session),
+        What::Passthru(arguments) => passthru::passthru(session, arguments),
+        What::Errors => errors::errors(session),
+    }
+}
+
+fn reset(session: &mut Session<'_>) -> Result<(), Failure> {
+    session.control.operate(Operation::Reset)?;
+    session.done(&json!({ "reset": "link" }), "the link was reset and the device is up again")
 }
 
 impl From<flysch_ahci::Error> for Failure {

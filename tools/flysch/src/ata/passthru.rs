@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     data_in: Option<u32>,
     /// Send the bytes of this file to the device, up to 4096.
     #[arg(long = "out", short = 'o', value_name = "FILE", conflicts_with = "data_in")]
-    data_out: Option<PathBuf>,
+    pub(super) data_out: Option<PathBuf>,
     /// How data is transferred.
     #[arg(long, default_value = "pio")]
     by: Way,
@@ -102,67 +102,65 @@ const HARMLESS: [Opcode; 7] = [
     Opcode::ReadNativeMaxExt,
 ];
 
-impl Session<'_> {
-    pub(super) fn passthru(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let a = arguments;
-        let name = Opcode::from_bits(a.command);
-        if !HARMLESS.contains(&name) {
-            a.consent.ask(&format!("{name} may change the device or destroy data."))?;
-        }
-        let data = match (&a.data_out, a.data_in) {
-            (Some(path), _) => {
-                let bytes = std::fs::read(path);
-                let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
-                if bytes.len() > DATA_MAX || bytes.is_empty() || bytes.len() % 2 != 0 {
-                    let length = bytes.len();
-                    let why =
-                        format!("{length} bytes: it must be an even number from 2 to {DATA_MAX}");
-                    return Err(Failure::usage(format!("{}: {why}", path.display())));
-                }
-                AtaData::Out(bytes)
-            }
-            (None, Some(bytes)) => AtaData::In(bytes),
-            (None, None) => AtaData::None,
-        };
-        let protocol = match (&data, a.by) {
-            (AtaData::None, _) => AtaProtocol::NonData,
-            (_, Way::Pio) => AtaProtocol::Pio,
-            (_, Way::Dma) => AtaProtocol::Dma,
-        };
-        let task = Taskfile {
-            command: a.command,
-            device: a.device | device::LBA,
-            features: a.features,
-            count: a.count,
-            lba: a.lba,
-            protocol,
-            ..Taskfile::default()
-        };
-        let reply = self.control.command(AtaCommand {
-            unit: self.control.devices().unit,
-            task,
-            data,
-            timeout_ms: a.timeout,
-        })?;
-        if reply.status.is_error() {
-            return Err(Failure::failed(format!("{name}: {}", words(&reply.status))));
-        }
-        let bytes = &reply.data[..];
-        if let Some(path) = &a.raw {
-            let mut file = Named::open(path, self.output)?;
-            file.write(|to| to.write_all(bytes))?;
-            file.finish()?;
-        }
-        let (status, count, lba) = (reply.status.status, reply.count, reply.status.lba);
-        if self.output.json() {
-            let data = (!bytes.is_empty()).then(|| hex(bytes));
-            let told = json!({
-                "command": a.command, "status": status, "count": count, "lba": lba, "data": data
-            });
-            return self.output.value(&told);
-        }
-        self.output
-            .line(format!("{name}: status {status:#04x}, count {count:#06x}, lba {lba:#014x}"))?;
-        if bytes.is_empty() || a.raw.is_some() { Ok(()) } else { dump(bytes, self.output) }
+pub(super) fn passthru(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let a = arguments;
+    let name = Opcode::from_bits(a.command);
+    if !HARMLESS.contains(&name) {
+        a.consent.ask(&format!("{name} may change the device or destroy data."))?;
     }
+    let data = match (&a.data_out, a.data_in) {
+        (Some(path), _) => {
+            let bytes = std::fs::read(path);
+            let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
+            if bytes.len() > DATA_MAX || bytes.is_empty() || bytes.len() % 2 != 0 {
+                let length = bytes.len();
+                let why = format!("{length} bytes: it must be an even number from 2 to {DATA_MAX}");
+                return Err(Failure::usage(format!("{}: {why}", path.display())));
+            }
+            AtaData::Out(bytes)
+        }
+        (None, Some(bytes)) => AtaData::In(bytes),
+        (None, None) => AtaData::None,
+    };
+    let protocol = match (&data, a.by) {
+        (AtaData::None, _) => AtaProtocol::NonData,
+        (_, Way::Pio) => AtaProtocol::Pio,
+        (_, Way::Dma) => AtaProtocol::Dma,
+    };
+    let task = Taskfile {
+        command: a.command,
+        device: a.device | device::LBA,
+        features: a.features,
+        count: a.count,
+        lba: a.lba,
+        protocol,
+        ..Taskfile::default()
+    };
+    let reply = session.control.command(AtaCommand {
+        unit: session.control.devices().unit,
+        task,
+        data,
+        timeout_ms: a.timeout,
+    })?;
+    if reply.status.is_error() {
+        return Err(Failure::failed(format!("{name}: {}", words(&reply.status))));
+    }
+    let bytes = &reply.data[..];
+    if let Some(path) = &a.raw {
+        let mut file = Named::open(path, session.output)?;
+        file.write(|to| to.write_all(bytes))?;
+        file.finish()?;
+    }
+    let (status, count, lba) = (reply.status.status, reply.count, reply.status.lba);
+    if session.output.json() {
+        let data = (!bytes.is_empty()).then(|| hex(bytes));
+        let told = json!({
+            "command": a.command, "status": status, "count": count, "lba": lba, "data": data
+        });
+        return session.output.value(&told);
+    }
+    session
+        .output
+        .line(format!("{name}: status {status:#04x}, count {count:#06x}, lba {lba:#014x}"))?;
+    if bytes.is_empty() || a.raw.is_some() { Ok(()) } else { dump(bytes, session.output) }
 }

@@ -65,34 +65,32 @@ fn name(count: u16) -> &'static str {
     }
 }
 
-impl Session<'_> {
-    pub(super) fn power(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let Arguments { mode, timer } = *arguments;
-        let opcode = match (mode, timer) {
-            (Mode::Check, None) => return self.check_power(),
-            (Mode::Idle, None) => Opcode::IdleImmediate,
-            (Mode::Idle, Some(_)) => Opcode::Idle,
-            (Mode::Standby, None) => Opcode::StandbyImmediate,
-            (Mode::Standby, Some(_)) => Opcode::Standby,
-            (Mode::Sleep, None) => Opcode::Sleep,
-            (Mode::Check | Mode::Sleep, Some(_)) => {
-                return Err(Failure::usage("a timer needs idle or standby"));
-            }
-        };
-        let mut command = AtaCommand::new(opcode);
-        command.task.count = timer.map_or(0, |(_, code)| code.into());
-        self.command(command)?;
-        if mode == Mode::Sleep {
-            let line = "the device sleeps, and only a reset wakes it";
-            return self.done(&json!({ "mode": "sleep" }), line);
+pub(super) fn power(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { mode, timer } = *arguments;
+    let opcode = match (mode, timer) {
+        (Mode::Check, None) => return check_power(session),
+        (Mode::Idle, None) => Opcode::IdleImmediate,
+        (Mode::Idle, Some(_)) => Opcode::Idle,
+        (Mode::Standby, None) => Opcode::StandbyImmediate,
+        (Mode::Standby, Some(_)) => Opcode::Standby,
+        (Mode::Sleep, None) => Opcode::Sleep,
+        (Mode::Check | Mode::Sleep, Some(_)) => {
+            return Err(Failure::usage("a timer needs idle or standby"));
         }
-        self.check_power()
+    };
+    let mut command = AtaCommand::new(opcode);
+    command.task.count = timer.map_or(0, |(_, code)| code.into());
+    session.command(command)?;
+    if mode == Mode::Sleep {
+        let line = "the device sleeps, and only a reset wakes it";
+        return session.done(&json!({ "mode": "sleep" }), line);
     }
+    check_power(session)
+}
 
-    fn check_power(&mut self) -> Result<(), Failure> {
-        let count = self.command(AtaCommand::new(Opcode::CheckPowerMode))?.count;
-        let mode = name(count);
-        let told = json!({ "mode": mode, "count": count & 0xFF });
-        self.done(&told, &format!("drive state is:  {mode}"))
-    }
+fn check_power(session: &mut Session<'_>) -> Result<(), Failure> {
+    let count = session.command(AtaCommand::new(Opcode::CheckPowerMode))?.count;
+    let mode = name(count);
+    let told = json!({ "mode": mode, "count": count & 0xFF });
+    session.done(&told, &format!("drive state is:  {mode}"))
 }

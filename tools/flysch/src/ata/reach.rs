@@ -52,86 +52,83 @@ pub(super) struct TrimArguments {
 /// The question asked before sectors become inaccessible.
 const WARNING: &str = "Sectors beyond the new end cannot be reached any more.";
 
-impl Session<'_> {
-    pub(super) fn hpa(&mut self, arguments: HpaArguments) -> Result<(), Failure> {
-        let HpaArguments { set, temporary, consent } = arguments;
-        self.identify_with("host protected area", |data| {
-            data.supports82(set82::HOST_PROTECTED_AREA) && data.has_lba48()
-        })?;
-        if set.is_some() {
-            consent.ask(WARNING)?;
-        }
-        let native =
-            self.command(AtaCommand::new(Opcode::ReadNativeMaxExt))?.status.lba.saturating_add(1);
-        if let Some(sectors) = set {
-            // Right behind the question, as the device wants it (ACS-2 7.66).
-            let mut command = AtaCommand::new(Opcode::SetMaxExt);
-            command.task.lba = last_of(sectors, native)?;
-            command.task.count = u16::from(!temporary);
-            self.command(command)?;
-        }
-        self.tell_reach(native, "HPA")
+pub(super) fn hpa(session: &mut Session<'_>, arguments: HpaArguments) -> Result<(), Failure> {
+    let HpaArguments { set, temporary, consent } = arguments;
+    session.identify_with("host protected area", |data| {
+        data.supports82(set82::HOST_PROTECTED_AREA) && data.has_lba48()
+    })?;
+    if set.is_some() {
+        consent.ask(WARNING)?;
     }
+    let native =
+        session.command(AtaCommand::new(Opcode::ReadNativeMaxExt))?.status.lba.saturating_add(1);
+    if let Some(sectors) = set {
+        // Right behind the question, as the device wants it (ACS-2 7.66).
+        let mut command = AtaCommand::new(Opcode::SetMaxExt);
+        command.task.lba = last_of(sectors, native)?;
+        command.task.count = u16::from(!temporary);
+        session.command(command)?;
+    }
+    tell_reach(session, native, "HPA")
+}
 
-    pub(super) fn ama(&mut self, arguments: AmaArguments) -> Result<(), Failure> {
-        let AmaArguments { set, freeze, consent } = arguments;
-        self.identify_with("accessible max address feature set", |data| {
-            data.more[0] & set119::MAX_ADDRESS != 0
-        })?;
-        let ask = |what| {
-            let mut command = AtaCommand::new(Opcode::MaxAddress);
-            command.task.features = what;
-            command
-        };
-        let native = self.command(ask(max_address::GET_NATIVE))?.status.lba.saturating_add(1);
-        if let Some(sectors) = set {
-            consent.ask(WARNING)?;
-            let mut command = ask(max_address::SET);
-            command.task.lba = last_of(sectors, native)?;
-            self.command(command)?;
-        }
-        if freeze {
-            self.command(ask(max_address::FREEZE))?;
-        }
-        self.tell_reach(native, "AMA")
+pub(super) fn ama(session: &mut Session<'_>, arguments: AmaArguments) -> Result<(), Failure> {
+    let AmaArguments { set, freeze, consent } = arguments;
+    session.identify_with("accessible max address feature set", |data| {
+        data.more[0] & set119::MAX_ADDRESS != 0
+    })?;
+    let ask = |what| {
+        let mut command = AtaCommand::new(Opcode::MaxAddress);
+        command.task.features = what;
+        command
+    };
+    let native = session.command(ask(max_address::GET_NATIVE))?.status.lba.saturating_add(1);
+    if let Some(sectors) = set {
+        consent.ask(WARNING)?;
+        let mut command = ask(max_address::SET);
+        command.task.lba = last_of(sectors, native)?;
+        session.command(command)?;
     }
+    if freeze {
+        session.command(ask(max_address::FREEZE))?;
+    }
+    tell_reach(session, native, "AMA")
+}
 
-    fn tell_reach(&mut self, native: u64, what: &str) -> Result<(), Failure> {
-        let sectors = self.identify()?.sectors();
-        let is_on = sectors != native;
-        let told =
-            json!({ "max_sectors": sectors, "native_max_sectors": native, "enabled": is_on });
-        let state = if is_on { "enabled" } else { "disabled" };
-        self.done(&told, &format!("max sectors   = {sectors}/{native}, {what} is {state}"))
-    }
+fn tell_reach(session: &mut Session<'_>, native: u64, what: &str) -> Result<(), Failure> {
+    let sectors = session.identify()?.sectors();
+    let is_on = sectors != native;
+    let told = json!({ "max_sectors": sectors, "native_max_sectors": native, "enabled": is_on });
+    let state = if is_on { "enabled" } else { "disabled" };
+    session.done(&told, &format!("max sectors   = {sectors}/{native}, {what} is {state}"))
+}
 
-    pub(super) fn trim(&mut self, arguments: TrimArguments) -> Result<(), Failure> {
-        let TrimArguments { lba, count, consent } = arguments;
-        let data = self.identify_with("trim", flysch_wire::ata::Identify::has_trim)?;
-        let sectors = data.sectors();
-        if count == 0 {
-            return Err(Failure::usage("`--count 0` is no sector at all: it must be 1 or more"));
-        }
-        if lba >= sectors || count > sectors - lba {
-            return Err(Failure::usage(format!("the disk has sectors 0 to {}", sectors - 1)));
-        }
-        let last = lba + count - 1;
-        consent.ask(&format!("What sectors {lba} to {last} hold is lost."))?;
-        let (mut at, mut left) = (lba, count);
-        while left > 0 {
-            let mut block = [0; SECTOR];
-            let done = dsm::fill(&mut block, at, left.min(dsm::SECTORS_MAX.into()) as u32);
-            let mut command = AtaCommand::new(Opcode::DataSetManagement);
-            command.task.protocol = AtaProtocol::Dma;
-            (command.task.features, command.task.count) = (dsm::TRIM, 1);
-            command.data = AtaData::Out(block.to_vec());
-            self.command(command)?;
-            (at, left) = (at + u64::from(done), left - u64::from(done));
-        }
-        let told = json!({ "lba": lba, "sectors": count });
-        let sectors = counted(count, "sector", "sectors");
-        self.done(&told, &format!("trimmed {sectors} from {lba} on"))
+pub(super) fn trim(session: &mut Session<'_>, arguments: TrimArguments) -> Result<(), Failure> {
+    let TrimArguments { lba, count, consent } = arguments;
+    let data = session.identify_with("trim", flysch_wire::ata::Identify::has_trim)?;
+    let sectors = data.sectors();
+    if count == 0 {
+        return Err(Failure::usage("`--count 0` is no sector at all: it must be 1 or more"));
     }
+    if lba >= sectors || count > sectors - lba {
+        return Err(Failure::usage(format!("the disk has sectors 0 to {}", sectors - 1)));
+    }
+    let last = lba + count - 1;
+    consent.ask(&format!("What sectors {lba} to {last} hold is lost."))?;
+    let (mut at, mut left) = (lba, count);
+    while left > 0 {
+        let mut block = [0; SECTOR];
+        let done = dsm::fill(&mut block, at, left.min(dsm::SECTORS_MAX.into()) as u32);
+        let mut command = AtaCommand::new(Opcode::DataSetManagement);
+        command.task.protocol = AtaProtocol::Dma;
+        (command.task.features, command.task.count) = (dsm::TRIM, 1);
+        command.data = AtaData::Out(block.to_vec());
+        session.command(command)?;
+        (at, left) = (at + u64::from(done), left - u64::from(done));
+    }
+    let told = json!({ "lba": lba, "sectors": count });
+    let sectors = counted(count, "sector", "sectors");
+    session.done(&told, &format!("trimmed {sectors} from {lba} on"))
 }
 
 /// The last of this many sectors.

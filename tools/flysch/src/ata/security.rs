@@ -134,105 +134,110 @@ fn has_security(data: &Identify) -> bool {
     data.security & security::SUPPORTED != 0
 }
 
-impl Session<'_> {
-    pub(super) fn security(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let data = self.identify_with("security feature set", has_security)?;
-        match &arguments.what {
-            What::Status => {}
-            What::SetPassword(words) => {
-                words.consent.ask("Without its password the device is locked for ever.")?;
-                self.with_password(Opcode::SecuritySetPassword, words)?;
-            }
-            What::Unlock(words) => self.with_password(Opcode::SecurityUnlock, words)?,
-            What::Disable(words) => self.with_password(Opcode::SecurityDisablePassword, words)?,
-            What::Erase(words) => {
-                words.consent.ask(&format!(
-                    "An erase removes all data ({} sectors) and cannot be stopped.",
-                    data.sectors()
-                ))?;
-                self.command(AtaCommand::new(Opcode::SecurityErasePrepare))?;
-                self.with_password(Opcode::SecurityEraseUnit, words)?;
-            }
-            What::Freeze => {
-                self.command(AtaCommand::new(Opcode::SecurityFreezeLock))?;
-            }
+pub(super) fn security(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let data = session.identify_with("security feature set", has_security)?;
+    match &arguments.what {
+        What::Status => {}
+        What::SetPassword(words) => {
+            words.consent.ask("Without its password the device is locked for ever.")?;
+            with_password(session, Opcode::SecuritySetPassword, words)?;
         }
-        let (text, value) = state(self.identify()?.security);
-        self.done(&json!({ "ata_security": value }), &format!("ATA Security is:  {text}"))
+        What::Unlock(words) => with_password(session, Opcode::SecurityUnlock, words)?,
+        What::Disable(words) => with_password(session, Opcode::SecurityDisablePassword, words)?,
+        What::Erase(words) => {
+            words.consent.ask(&format!(
+                "An erase removes all data ({} sectors) and cannot be stopped.",
+                data.sectors()
+            ))?;
+            session.command(AtaCommand::new(Opcode::SecurityErasePrepare))?;
+            with_password(session, Opcode::SecurityEraseUnit, words)?;
+        }
+        What::Freeze => {
+            session.command(AtaCommand::new(Opcode::SecurityFreezeLock))?;
+        }
     }
+    let (text, value) = state(session.identify()?.security);
+    session.done(&json!({ "ata_security": value }), &format!("ATA Security is:  {text}"))
+}
 
-    fn with_password(&mut self, opcode: Opcode, words: &Password) -> Result<(), Failure> {
-        let mut data = vec![0; SECTOR];
-        data[0] = words.master.into();
-        data[2..2 + words.password.len()].copy_from_slice(words.password.as_bytes());
-        let mut command = AtaCommand::new(opcode);
-        command.task.protocol = AtaProtocol::Pio;
-        command.data = AtaData::Out(data);
-        if opcode == Opcode::SecurityEraseUnit {
-            command.timeout_ms = Some(ERASE_MS);
-        }
-        self.command(command).map(drop)
+fn with_password(
+    session: &mut Session<'_>,
+    opcode: Opcode,
+    words: &Password,
+) -> Result<(), Failure> {
+    let mut data = vec![0; SECTOR];
+    data[0] = words.master.into();
+    data[2..2 + words.password.len()].copy_from_slice(words.password.as_bytes());
+    let mut command = AtaCommand::new(opcode);
+    command.task.protocol = AtaProtocol::Pio;
+    command.data = AtaData::Out(data);
+    if opcode == Opcode::SecurityEraseUnit {
+        command.timeout_ms = Some(ERASE_MS);
     }
+    session.command(command).map(drop)
+}
 
-    pub(super) fn sanitize(&mut self, arguments: SanitizeArguments) -> Result<(), Failure> {
-        let SanitizeArguments { action, passes, pattern, consent } = arguments;
-        let (feature, lba, needs, name) = match action {
-            Action::Status => (sanitize::STATUS, 0, 0, "sanitize feature set"),
-            Action::CryptoScramble => {
-                (sanitize::CRYPTO, sanitize::CRYPTO_LBA, bits::CRYPTO, "crypto scramble")
-            }
-            Action::BlockErase => {
-                (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA, bits::BLOCK_ERASE, "block erase")
-            }
-            Action::Overwrite => {
-                let lba = sanitize::OVERWRITE_LBA | u64::from(pattern);
-                (sanitize::OVERWRITE, lba, bits::OVERWRITE, "overwrite")
-            }
-            Action::FreezeLock => {
-                (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA, 0, "sanitize feature set")
-            }
-        };
-        let needs = bits::SUPPORTED | needs;
-        self.identify_with(name, |data| data.sanitize & needs == needs)?;
-        if needs != bits::SUPPORTED {
-            let what = "A sanitize operation removes all data for ever and cannot be stopped.";
-            consent.ask(what)?;
+pub(super) fn sanitize(
+    session: &mut Session<'_>,
+    arguments: SanitizeArguments,
+) -> Result<(), Failure> {
+    let SanitizeArguments { action, passes, pattern, consent } = arguments;
+    let (feature, lba, needs, name) = match action {
+        Action::Status => (sanitize::STATUS, 0, 0, "sanitize feature set"),
+        Action::CryptoScramble => {
+            (sanitize::CRYPTO, sanitize::CRYPTO_LBA, bits::CRYPTO, "crypto scramble")
         }
-        let mut command = AtaCommand::new(Opcode::Sanitize);
-        (command.task.features, command.task.lba) = (feature, lba);
-        if action == Action::Overwrite {
-            command.task.count = u16::from(passes) & 0xF;
+        Action::BlockErase => {
+            (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA, bits::BLOCK_ERASE, "block erase")
         }
-        let mut reply = self.command(command)?;
-        let mut progress = Progress::share("sanitizing");
-        while action != Action::Status && reply.count & sanitize::IN_PROGRESS != 0 {
-            progress.set(((reply.status.lba & 0xFFFF) * 1000) >> 16);
-            self.control.rest(LOOK_MS);
-            let mut status = AtaCommand::new(Opcode::Sanitize);
-            status.task.features = sanitize::STATUS;
-            reply = self.command(status)?;
+        Action::Overwrite => {
+            let lba = sanitize::OVERWRITE_LBA | u64::from(pattern);
+            (sanitize::OVERWRITE, lba, bits::OVERWRITE, "overwrite")
         }
-        drop(progress);
-        self.tell_sanitize(&reply)
+        Action::FreezeLock => {
+            (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA, 0, "sanitize feature set")
+        }
+    };
+    let needs = bits::SUPPORTED | needs;
+    session.identify_with(name, |data| data.sanitize & needs == needs)?;
+    if needs != bits::SUPPORTED {
+        let what = "A sanitize operation removes all data for ever and cannot be stopped.";
+        consent.ask(what)?;
     }
+    let mut command = AtaCommand::new(Opcode::Sanitize);
+    (command.task.features, command.task.lba) = (feature, lba);
+    if action == Action::Overwrite {
+        command.task.count = u16::from(passes) & 0xF;
+    }
+    let mut reply = session.command(command)?;
+    let mut progress = Progress::share("sanitizing");
+    while action != Action::Status && reply.count & sanitize::IN_PROGRESS != 0 {
+        progress.set(((reply.status.lba & 0xFFFF) * 1000) >> 16);
+        session.control.rest(LOOK_MS);
+        let mut status = AtaCommand::new(Opcode::Sanitize);
+        status.task.features = sanitize::STATUS;
+        reply = session.command(status)?;
+    }
+    drop(progress);
+    tell_sanitize(session, &reply)
+}
 
-    fn tell_sanitize(&mut self, reply: &AtaReply) -> Result<(), Failure> {
-        let has = |bit| reply.count & bit != 0;
-        let progress = reply.status.lba & 0xFFFF;
-        let text = match () {
-            () if has(sanitize::IN_PROGRESS) => {
-                format!("in progress, {} %", progress * 100 / 0x1_0000)
-            }
-            () if has(sanitize::COMPLETED) => "the last operation completed without error".into(),
-            () => "idle: no operation has completed".to_owned(),
-        };
-        let frozen = if has(sanitize::FROZEN) { ", frozen" } else { "" };
-        let told = json!({
-            "in_progress": has(sanitize::IN_PROGRESS),
-            "completed": has(sanitize::COMPLETED),
-            "frozen": has(sanitize::FROZEN),
-            "progress": progress,
-        });
-        self.done(&told, &format!("Sanitize status: {text}{frozen}"))
-    }
+fn tell_sanitize(session: &mut Session<'_>, reply: &AtaReply) -> Result<(), Failure> {
+    let has = |bit| reply.count & bit != 0;
+    let progress = reply.status.lba & 0xFFFF;
+    let text = match () {
+        () if has(sanitize::IN_PROGRESS) => {
+            format!("in progress, {} %", progress * 100 / 0x1_0000)
+        }
+        () if has(sanitize::COMPLETED) => "the last operation completed without error".into(),
+        () => "idle: no operation has completed".to_owned(),
+    };
+    let frozen = if has(sanitize::FROZEN) { ", frozen" } else { "" };
+    let told = json!({
+        "in_progress": has(sanitize::IN_PROGRESS),
+        "completed": has(sanitize::COMPLETED),
+        "frozen": has(sanitize::FROZEN),
+        "progress": progress,
+    });
+    session.done(&told, &format!("Sanitize status: {text}{frozen}"))
 }

@@ -86,83 +86,80 @@ fn kind_words(kind: u8) -> &'static str {
     }
 }
 
-impl Session<'_> {
-    pub(super) fn self_test(&mut self, arguments: Arguments) -> Result<(), Failure> {
-        let Arguments { kind, wait } = arguments;
-        let data = self.smart_data()?;
-        let (code, minutes) = match kind {
-            Kind::Offline => (test::OFFLINE, None),
-            Kind::Short => (test::SHORT, Some(data.minutes[0])),
-            Kind::Long => (test::EXTENDED, Some(data.minutes[1])),
-            Kind::Abort => (test::ABORT, None),
-        };
-        let needs = if kind == Kind::Offline { offline::IMMEDIATE } else { offline::SELF_TEST };
-        if data.offline_capability & needs == 0 {
-            return Err(Failure::failed("the device has no such test"));
-        }
-        let mut command = AtaCommand::new(Opcode::Smart);
-        command.task.features = smart::EXECUTE;
-        command.task.lba = smart::LBA | u64::from(code);
-        self.command(command)?;
-        let Some(minutes) = minutes.filter(|_| wait) else {
-            let told = json!({ "test": code, "minutes": minutes });
-            let until = minutes.map(|minutes| counted(minutes, "minute", "minutes"));
-            let until = until.map_or_else(String::new, |it| format!("; it takes about {it}"));
-            return self.done(&told, &format!("the command is carried out{until}"));
-        };
-        let data = self.wait_for_test(minutes)?;
-        let text = status_words(data.self_test);
-        let passed = data.self_test >> 4 == self_test::GOOD;
-        let told = json!({ "test": code, "status": data.self_test, "passed": passed });
-        match passed {
-            true => self.done(&told, &format!("the self-test {text}")),
-            false => Err(Failure::failed(format!("the self-test {text}"))),
-        }
+pub(super) fn self_test(session: &mut Session<'_>, arguments: Arguments) -> Result<(), Failure> {
+    let Arguments { kind, wait } = arguments;
+    let data = super::smart::smart_data(session)?;
+    let (code, minutes) = match kind {
+        Kind::Offline => (test::OFFLINE, None),
+        Kind::Short => (test::SHORT, Some(data.minutes[0])),
+        Kind::Long => (test::EXTENDED, Some(data.minutes[1])),
+        Kind::Abort => (test::ABORT, None),
+    };
+    let needs = if kind == Kind::Offline { offline::IMMEDIATE } else { offline::SELF_TEST };
+    if data.offline_capability & needs == 0 {
+        return Err(Failure::failed("the device has no such test"));
     }
+    let mut command = AtaCommand::new(Opcode::Smart);
+    command.task.features = smart::EXECUTE;
+    command.task.lba = smart::LBA | u64::from(code);
+    session.command(command)?;
+    let Some(minutes) = minutes.filter(|_| wait) else {
+        let told = json!({ "test": code, "minutes": minutes });
+        let until = minutes.map(|minutes| counted(minutes, "minute", "minutes"));
+        let until = until.map_or_else(String::new, |it| format!("; it takes about {it}"));
+        return session.done(&told, &format!("the command is carried out{until}"));
+    };
+    let data = wait_for_test(session, minutes)?;
+    let text = status_words(data.self_test);
+    let passed = data.self_test >> 4 == self_test::GOOD;
+    let told = json!({ "test": code, "status": data.self_test, "passed": passed });
+    match passed {
+        true => session.done(&told, &format!("the session-test {text}")),
+        false => Err(Failure::failed(format!("the session-test {text}"))),
+    }
+}
 
-    /// Polls until no test runs.
-    fn wait_for_test(&mut self, minutes: u16) -> Result<SmartData, Failure> {
-        let mut progress = Progress::share("testing");
-        let looks = u64::from(minutes.max(1)) * 60 * PATIENCE;
-        for _ in 0..looks {
-            let data = self.smart_data()?;
-            if data.self_test >> 4 != self_test::RUNS {
-                return Ok(data);
-            }
-            progress.set(1000 - 100 * u64::from(data.self_test & 0xF).min(10));
-            self.control.rest(LOOK_MS);
+/// Polls until no test runs.
+fn wait_for_test(session: &mut Session<'_>, minutes: u16) -> Result<SmartData, Failure> {
+    let mut progress = Progress::share("testing");
+    let looks = u64::from(minutes.max(1)) * 60 * PATIENCE;
+    for _ in 0..looks {
+        let data = super::smart::smart_data(session)?;
+        if data.self_test >> 4 != self_test::RUNS {
+            return Ok(data);
         }
-        Err(Failure::failed("the self-test does not end"))
+        progress.set(1000 - 100 * u64::from(data.self_test & 0xF).min(10));
+        session.control.rest(LOOK_MS);
     }
+    Err(Failure::failed("the session-test does not end"))
+}
 
-    pub(super) fn self_test_log(&mut self) -> Result<(), Failure> {
-        let page = self.smart_log(address::SELF_TESTS)?;
-        let tests: Vec<SelfTest> = self_tests(&page).map_err(Failure::failed)?.collect();
-        if self.output.json() {
-            let revision = super::le16(&page, 0);
-            return self.output.value(&json!({
-                "ata_smart_self_test_log": { "standard": table(revision, &tests) }
-            }));
-        }
-        if tests.is_empty() {
-            return self.output.line("No self-tests have been logged.");
-        }
-        let row = |(number, test): (usize, &SelfTest)| {
-            let left = if test.status >> 4 == self_test::GOOD { 0 } else { test.status & 0xF };
-            let lba = match test.lba {
-                0 | u32::MAX => "-".to_owned(),
-                lba => lba.to_string(),
-            };
-            let words = [kind_words(test.kind), log_words(test.status)].map(str::to_owned);
-            let [kind, status] = words;
-            let remaining = format!("{:02}%", u32::from(left) * 10);
-            vec![(number + 1).to_string(), kind, status, remaining, test.hours.to_string(), lba]
-        };
-        let rows: Vec<_> = tests.iter().enumerate().map(row).collect();
-        let heading =
-            ["Num", "Test", "Status", "Remaining", "LifeTime(hours)", "LBA_of_first_error"];
-        self.output.table(&heading, &rows)
+pub(super) fn self_test_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let page = super::smart::smart_log(session, address::SELF_TESTS)?;
+    let tests: Vec<SelfTest> = self_tests(&page).map_err(Failure::failed)?.collect();
+    if session.output.json() {
+        let revision = super::le16(&page, 0);
+        return session.output.value(&json!({
+            "ata_smart_self_test_log": { "standard": table(revision, &tests) }
+        }));
     }
+    if tests.is_empty() {
+        return session.output.line("No session-tests have been logged.");
+    }
+    let row = |(number, test): (usize, &SelfTest)| {
+        let left = if test.status >> 4 == self_test::GOOD { 0 } else { test.status & 0xF };
+        let lba = match test.lba {
+            0 | u32::MAX => "-".to_owned(),
+            lba => lba.to_string(),
+        };
+        let words = [kind_words(test.kind), log_words(test.status)].map(str::to_owned);
+        let [kind, status] = words;
+        let remaining = format!("{:02}%", u32::from(left) * 10);
+        vec![(number + 1).to_string(), kind, status, remaining, test.hours.to_string(), lba]
+    };
+    let rows: Vec<_> = tests.iter().enumerate().map(row).collect();
+    let heading = ["Num", "Test", "Status", "Remaining", "LifeTime(hours)", "LBA_of_first_error"];
+    session.output.table(&heading, &rows)
 }
 
 /// The log in smartctl's form.

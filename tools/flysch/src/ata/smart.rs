@@ -89,196 +89,196 @@ fn smart_command(what: u16, lba: u8) -> AtaCommand {
     command
 }
 
-impl Session<'_> {
-    fn smart_page(&mut self, what: u16, lba: u8) -> Result<Vec<u8>, Failure> {
-        let data = self.identify_with("SMART", |data| data.supports82(set82::SMART))?;
-        if data.enabled[0] & set82::SMART == 0 {
-            return Err(Failure::failed("SMART is off: `smart on` switches it on"));
+fn smart_page(session: &mut Session<'_>, what: u16, lba: u8) -> Result<Vec<u8>, Failure> {
+    let data = session.identify_with("SMART", |data| data.supports82(set82::SMART))?;
+    if data.enabled[0] & set82::SMART == 0 {
+        return Err(Failure::failed("SMART is off: `smart on` switches it on"));
+    }
+    let mut command = reading(Opcode::Smart, flysch_wire::ata::SECTOR as u32);
+    (command.task.features, command.task.lba) = (what, smart::LBA | u64::from(lba));
+    command.task.count = 1;
+    Ok(session.command(command)?.data)
+}
+
+pub(super) fn smart_data(session: &mut Session<'_>) -> Result<SmartData, Failure> {
+    let page = smart_page(session, smart::READ_DATA, 0)?;
+    SmartData::parse(&page).map_err(Failure::failed)
+}
+
+pub(super) fn smart_log(session: &mut Session<'_>, log: u8) -> Result<Vec<u8>, Failure> {
+    smart_page(session, smart::READ_LOG, log)
+}
+
+pub(super) fn switch_smart(
+    session: &mut Session<'_>,
+    arguments: SwitchArguments,
+) -> Result<(), Failure> {
+    session.identify_with("SMART", |data| data.supports82(set82::SMART))?;
+    let on = arguments.switch == Switch::On;
+    let command = smart_command(if on { smart::ENABLE } else { smart::DISABLE }, 0);
+    session.command(command)?;
+    let word = if on { "Enabled" } else { "Disabled" };
+    session.done(&json!({ "smart_enabled": on }), &format!("SMART {word}."))
+}
+
+pub(super) fn health(session: &mut Session<'_>) -> Result<(), Failure> {
+    let data = session.identify_with("SMART", |data| data.supports82(set82::SMART))?;
+    if data.enabled[0] & set82::SMART == 0 {
+        return Err(Failure::failed("SMART is off: `smart on` switches it on"));
+    }
+    let command = smart_command(smart::RETURN_STATUS, 0);
+    let lba = session.command(command)?.status.lba & 0xFF_FF00;
+    let passed = match lba {
+        smart::LBA => true,
+        smart::EXCEEDED => false,
+        other => {
+            return Err(Failure::failed(format!("the status is invalid ({other:#x})")));
         }
-        let mut command = reading(Opcode::Smart, flysch_wire::ata::SECTOR as u32);
-        (command.task.features, command.task.lba) = (what, smart::LBA | u64::from(lba));
-        command.task.count = 1;
-        Ok(self.command(command)?.data)
-    }
+    };
+    let word = if passed { "PASSED" } else { "FAILED!" };
+    session.done(
+        &json!({ "smart_status": { "passed": passed } }),
+        &format!("SMART overall-health session-assessment test result: {word}"),
+    )?;
+    // The answer is the status, too, as smartctl has it.
+    if passed { Ok(()) } else { Err(Failure::Status { status: 1, line: None }) }
+}
 
-    pub(super) fn smart_data(&mut self) -> Result<SmartData, Failure> {
-        let page = self.smart_page(smart::READ_DATA, 0)?;
-        SmartData::parse(&page).map_err(Failure::failed)
-    }
-
-    pub(super) fn smart_log(&mut self, log: u8) -> Result<Vec<u8>, Failure> {
-        self.smart_page(smart::READ_LOG, log)
-    }
-
-    pub(super) fn switch_smart(&mut self, arguments: SwitchArguments) -> Result<(), Failure> {
-        self.identify_with("SMART", |data| data.supports82(set82::SMART))?;
-        let on = arguments.switch == Switch::On;
-        let command = smart_command(if on { smart::ENABLE } else { smart::DISABLE }, 0);
-        self.command(command)?;
-        let word = if on { "Enabled" } else { "Disabled" };
-        self.done(&json!({ "smart_enabled": on }), &format!("SMART {word}."))
-    }
-
-    pub(super) fn health(&mut self) -> Result<(), Failure> {
-        let data = self.identify_with("SMART", |data| data.supports82(set82::SMART))?;
-        if data.enabled[0] & set82::SMART == 0 {
-            return Err(Failure::failed("SMART is off: `smart on` switches it on"));
-        }
-        let command = smart_command(smart::RETURN_STATUS, 0);
-        let lba = self.command(command)?.status.lba & 0xFF_FF00;
-        let passed = match lba {
-            smart::LBA => true,
-            smart::EXCEEDED => false,
-            other => {
-                return Err(Failure::failed(format!("the status is invalid ({other:#x})")));
-            }
-        };
-        let word = if passed { "PASSED" } else { "FAILED!" };
-        self.done(
-            &json!({ "smart_status": { "passed": passed } }),
-            &format!("SMART overall-health self-assessment test result: {word}"),
-        )?;
-        // The answer is the status, too, as smartctl has it.
-        if passed { Ok(()) } else { Err(Failure::Status { status: 1, line: None }) }
-    }
-
-    pub(super) fn attributes(&mut self) -> Result<(), Failure> {
-        let page = self.smart_page(smart::READ_DATA, 0)?;
-        let data = SmartData::parse(&page).map_err(Failure::failed)?;
-        let limits = self.smart_page(smart::READ_THRESHOLDS, 0)?;
-        let limit = |id| thresholds(&limits).find(|(of, _)| *of == id).map_or(0, |(_, t)| t);
-        let there = data.attributes.iter().filter(|attribute| attribute.id != 0);
-        if self.output.json() {
-            let one = |a: &Attribute| {
-                let least = limit(a.id);
-                let mut flags = json!({
-                    "value": a.flags, "string": format!("{} ", flag_letters(a.flags))
-                });
-                for (bit, (name, _)) in FLAGS.iter().enumerate() {
-                    flags[*name] = json!(a.flags >> bit & 1 != 0);
-                }
-                json!({
-                    "id": a.id,
-                    "name": name(a.id),
-                    "value": a.value,
-                    "worst": a.worst,
-                    "thresh": least,
-                    "when_failed": when_failed(a, least),
-                    "flags": flags,
-                    "raw": { "value": a.raw, "string": a.raw.to_string() },
-                })
-            };
-            let table: Vec<Value> = there.map(one).collect();
-            let mut told = json!({
-                "ata_smart_attributes": { "revision": le16(&page, 0), "table": table }
-            });
-            if let Some(hours) = data.get(attribute::POWER_ON_HOURS) {
-                told["power_on_time"] = json!({ "hours": hours.raw });
-            }
-            if let Some(cycles) = data.get(attribute::POWER_CYCLES) {
-                told["power_cycle_count"] = json!(cycles.raw);
-            }
-            return self.output.value(&told);
-        }
-        let row = |a: &Attribute| {
+pub(super) fn attributes(session: &mut Session<'_>) -> Result<(), Failure> {
+    let page = smart_page(session, smart::READ_DATA, 0)?;
+    let data = SmartData::parse(&page).map_err(Failure::failed)?;
+    let limits = smart_page(session, smart::READ_THRESHOLDS, 0)?;
+    let limit = |id| thresholds(&limits).find(|(of, _)| *of == id).map_or(0, |(_, t)| t);
+    let there = data.attributes.iter().filter(|attribute| attribute.id != 0);
+    if session.output.json() {
+        let one = |a: &Attribute| {
             let least = limit(a.id);
-            let failed = match when_failed(a, least) {
-                "" => "-",
-                "now" => "NOW",
-                _ => "Past",
-            };
-            let number = |n: u8| format!("{n:03}");
-            let [value, worst, least] = [a.value, a.worst, least].map(number);
-            let name = format!("{} {}", a.id, name(a.id));
-            let flags = flag_letters(a.flags);
-            vec![name, flags, value, worst, least, failed.to_owned(), a.raw.to_string()]
-        };
-        let rows: Vec<_> = there.map(row).collect();
-        let heading =
-            ["ID# ATTRIBUTE_NAME", "FLAGS", "VALUE", "WORST", "THRESH", "FAIL", "RAW_VALUE"];
-        self.output.table(&heading, &rows)
-    }
-
-    pub(super) fn capabilities(&mut self) -> Result<(), Failure> {
-        let gp_logging = self.identify()?.supports84(set84::LOGS);
-        let data = self.smart_data()?;
-        let test = status_words(data.self_test);
-        let collected = match data.offline & 0x7F {
-            0 => "was never started",
-            2 => "was completed without error",
-            3 => "is in progress",
-            4 => "was suspended by an interrupting command from host",
-            5 => "was aborted by an interrupting command from host",
-            6 => "was aborted by the device with a fatal error",
-            _ => "is in a vendor specific state",
-        };
-        if self.output.json() {
-            let mut status = json!({ "value": data.self_test, "string": test });
-            match data.self_test >> 4 {
-                self_test::GOOD => status["passed"] = json!(true),
-                3..=8 => status["passed"] = json!(false),
-                self_test::RUNS => {
-                    status["remaining_percent"] = json!((data.self_test & 0xF) * 10);
-                }
-                _ => {}
+            let mut flags = json!({
+                "value": a.flags, "string": format!("{} ", flag_letters(a.flags))
+            });
+            for (bit, (name, _)) in FLAGS.iter().enumerate() {
+                flags[*name] = json!(a.flags >> bit & 1 != 0);
             }
-            let bit = |n: u8| data.offline_capability >> n & 1 != 0;
-            return self.output.value(&json!({ "ata_smart_data": {
-                "offline_data_collection": {
-                    "status": { "value": data.offline, "string": collected },
-                    "completion_seconds": data.offline_seconds,
-                },
-                "self_test": {
-                    "status": status,
-                    "polling_minutes": { "short": data.minutes[0], "extended": data.minutes[1] },
-                },
-                "capabilities": {
-                    "values": [data.offline_capability, data.capability],
-                    "exec_offline_immediate_supported": bit(0),
-                    "offline_is_aborted_upon_new_cmd": bit(2),
-                    "offline_surface_scan_supported": bit(3),
-                    "self_tests_supported": bit(4),
-                    "conveyance_self_test_supported": bit(5),
-                    "selective_self_test_supported": bit(6),
-                    "attribute_autosave_enabled": data.capability >> 1 & 1 != 0,
-                    "error_logging_supported": data.error_logging & 1 != 0,
-                    "gp_logging_supported": gp_logging,
-                },
-            } }));
+            json!({
+                "id": a.id,
+                "name": name(a.id),
+                "value": a.value,
+                "worst": a.worst,
+                "thresh": least,
+                "when_failed": when_failed(a, least),
+                "flags": flags,
+                "raw": { "value": a.raw, "string": a.raw.to_string() },
+            })
+        };
+        let table: Vec<Value> = there.map(one).collect();
+        let mut told = json!({
+            "ata_smart_attributes": { "revision": le16(&page, 0), "table": table }
+        });
+        if let Some(hours) = data.get(attribute::POWER_ON_HOURS) {
+            told["power_on_time"] = json!({ "hours": hours.raw });
         }
-        let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
-        let rows = [
-            ("Offline data collection", collected.to_owned()),
-            ("Self-test execution status", test),
-            ("Seconds of an offline data collection", data.offline_seconds.to_string()),
-            ("Offline immediate", yes(data.offline_capability & 1 != 0)),
-            ("Self-tests", yes(data.offline_capability >> 4 & 1 != 0)),
-            ("Conveyance self-test", yes(data.offline_capability >> 5 & 1 != 0)),
-            ("Selective self-test", yes(data.offline_capability >> 6 & 1 != 0)),
-            ("Minutes of a short self-test", data.minutes[0].to_string()),
-            ("Minutes of an extended self-test", data.minutes[1].to_string()),
-            ("Saves attributes by itself", yes(data.capability >> 1 & 1 != 0)),
-            ("Error logging", yes(data.error_logging & 1 != 0)),
-            ("General purpose logging", yes(gp_logging)),
-        ];
-        let rows: Vec<_> = rows.map(|(what, is)| vec![what.to_owned(), is]).to_vec();
-        self.output.table(&["capability", "value"], &rows)
+        if let Some(cycles) = data.get(attribute::POWER_CYCLES) {
+            told["power_cycle_count"] = json!(cycles.raw);
+        }
+        return session.output.value(&told);
     }
+    let row = |a: &Attribute| {
+        let least = limit(a.id);
+        let failed = match when_failed(a, least) {
+            "" => "-",
+            "now" => "NOW",
+            _ => "Past",
+        };
+        let number = |n: u8| format!("{n:03}");
+        let [value, worst, least] = [a.value, a.worst, least].map(number);
+        let name = format!("{} {}", a.id, name(a.id));
+        let flags = flag_letters(a.flags);
+        vec![name, flags, value, worst, least, failed.to_owned(), a.raw.to_string()]
+    };
+    let rows: Vec<_> = there.map(row).collect();
+    let heading = ["ID# ATTRIBUTE_NAME", "FLAGS", "VALUE", "WORST", "THRESH", "FAIL", "RAW_VALUE"];
+    session.output.table(&heading, &rows)
+}
 
-    /// The summary of errors (ACS-3 A.13), which keeps five of them.
-    pub(super) fn error_log(&mut self) -> Result<(), Failure> {
-        let page = self.smart_log(address::ERRORS)?;
-        let (revision, count) = (page[0], le16(&page, 452));
-        if self.output.json() {
-            return self.output.value(&json!({
-                "ata_smart_error_log": { "summary": { "revision": revision, "count": count } }
-            }));
+pub(super) fn capabilities(session: &mut Session<'_>) -> Result<(), Failure> {
+    let gp_logging = session.identify()?.supports84(set84::LOGS);
+    let data = smart_data(session)?;
+    let test = status_words(data.self_test);
+    let collected = match data.offline & 0x7F {
+        0 => "was never started",
+        2 => "was completed without error",
+        3 => "is in progress",
+        4 => "was suspended by an interrupting command from host",
+        5 => "was aborted by an interrupting command from host",
+        6 => "was aborted by the device with a fatal error",
+        _ => "is in a vendor specific state",
+    };
+    if session.output.json() {
+        let mut status = json!({ "value": data.self_test, "string": test });
+        match data.self_test >> 4 {
+            self_test::GOOD => status["passed"] = json!(true),
+            3..=8 => status["passed"] = json!(false),
+            self_test::RUNS => {
+                status["remaining_percent"] = json!((data.self_test & 0xF) * 10);
+            }
+            _ => {}
         }
-        match count {
-            0 => self.output.line("No Errors Logged"),
-            count => self
-                .output
-                .line(format!("ATA Error Count: {count} (`get-log -a 3` has them as bytes)")),
-        }
+        let bit = |n: u8| data.offline_capability >> n & 1 != 0;
+        return session.output.value(&json!({ "ata_smart_data": {
+            "offline_data_collection": {
+                "status": { "value": data.offline, "string": collected },
+                "completion_seconds": data.offline_seconds,
+            },
+            "self_test": {
+                "status": status,
+                "polling_minutes": { "short": data.minutes[0], "extended": data.minutes[1] },
+            },
+            "capabilities": {
+                "values": [data.offline_capability, data.capability],
+                "exec_offline_immediate_supported": bit(0),
+                "offline_is_aborted_upon_new_cmd": bit(2),
+                "offline_surface_scan_supported": bit(3),
+                "self_tests_supported": bit(4),
+                "conveyance_self_test_supported": bit(5),
+                "selective_self_test_supported": bit(6),
+                "attribute_autosave_enabled": data.capability >> 1 & 1 != 0,
+                "error_logging_supported": data.error_logging & 1 != 0,
+                "gp_logging_supported": gp_logging,
+            },
+        } }));
+    }
+    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    let rows = [
+        ("Offline data collection", collected.to_owned()),
+        ("Self-test execution status", test),
+        ("Seconds of an offline data collection", data.offline_seconds.to_string()),
+        ("Offline immediate", yes(data.offline_capability & 1 != 0)),
+        ("Self-tests", yes(data.offline_capability >> 4 & 1 != 0)),
+        ("Conveyance session-test", yes(data.offline_capability >> 5 & 1 != 0)),
+        ("Selective session-test", yes(data.offline_capability >> 6 & 1 != 0)),
+        ("Minutes of a short session-test", data.minutes[0].to_string()),
+        ("Minutes of an extended session-test", data.minutes[1].to_string()),
+        ("Saves attributes by itself", yes(data.capability >> 1 & 1 != 0)),
+        ("Error logging", yes(data.error_logging & 1 != 0)),
+        ("General purpose logging", yes(gp_logging)),
+    ];
+    let rows: Vec<_> = rows.map(|(what, is)| vec![what.to_owned(), is]).to_vec();
+    session.output.table(&["capability", "value"], &rows)
+}
+
+/// The summary of errors (ACS-3 A.13), which keeps five of them.
+pub(super) fn error_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let page = smart_log(session, address::ERRORS)?;
+    let (revision, count) = (page[0], le16(&page, 452));
+    if session.output.json() {
+        return session.output.value(&json!({
+            "ata_smart_error_log": { "summary": { "revision": revision, "count": count } }
+        }));
+    }
+    match count {
+        0 => session.output.line("No Errors Logged"),
+        count => session
+            .output
+            .line(format!("ATA Error Count: {count} (`get-log -a 3` has them as bytes)")),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::files::Page;
 use crate::failure::Failure;
-use crate::file::Named;
+use crate::file::{Named, spare_inputs};
 use crate::output::Output;
 
 /// Options of `flysch bench trace`.
@@ -95,6 +95,8 @@ fn read(files: &[PathBuf], ticks_per_second: Option<f64>) -> Result<(Joined, Tol
 
 impl Import {
     fn run(&self, output: &mut Output) -> Result<(), Failure> {
+        let outputs = [&self.html, &self.perfetto].into_iter().flatten();
+        outputs.into_iter().try_for_each(|path| spare_inputs(path, &self.files))?;
         let page = self.html.as_deref().map(|path| Page::open(path, output)).transpose()?;
         let perfetto = self.perfetto.as_deref().map(|path| Named::open(path, output));
         let perfetto = perfetto.transpose()?;

@@ -54,7 +54,7 @@ fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Fai
     if let Ok(bus) = which.parse::<u32>() {
         return match all().contains(&bus) {
             true => Ok((vec![bus], None)),
-            false => Err(Failure::usage(format!("there is no bus {bus}"))),
+            false => Err(Failure::failed(format!("there is no bus {bus}"))),
         };
     }
     let full = which.split(':').count() == 3;
@@ -152,163 +152,163 @@ pub(super) fn reset(
     }
 }
 
-impl Session<'_> {
-    pub(super) fn periphlist(&mut self) -> Result<(), Failure> {
-        let unit = self.unit.clone();
-        if self.output.json() {
-            let all: Vec<String> = unit.periphs.iter().map(ToString::to_string).collect();
-            return self.output.value(&json!({ "generation": unit.generation, "periphs": all }));
-        }
-        let last = unit.periphs.len();
-        for (periph, index) in unit.periphs.iter().zip(1..) {
-            let generation = unit.generation;
-            let status = if index == last { "LAST" } else { "MORE" };
-            let line =
-                format!("{periph}:  generation: {generation} index: {index} status: {status}");
-            self.output.line(line)?;
-        }
-        Ok(())
+pub(super) fn periphlist(session: &mut Session<'_>) -> Result<(), Failure> {
+    let unit = session.unit.clone();
+    if session.output.json() {
+        let all: Vec<String> = unit.periphs.iter().map(ToString::to_string).collect();
+        return session.output.value(&json!({ "generation": unit.generation, "periphs": all }));
     }
-
-    pub(super) fn tags(&mut self, arguments: &TagsArguments) -> Result<(), Failure> {
-        let prefix = self.prefix();
-        let pass = self.pass();
-        let none = || Failure::usage(format!("{pass}: its queue is not known"));
-        let target = self.unit.path.target;
-        let stack = self.stack().ok_or_else(none)?;
-        // Behind a multiplier one device is the disk.
-        if stack.ahci().is_some_and(|control| u32::from(control.devices().unit) != target) {
-            return Err(none());
-        }
-        let now = match arguments.number {
-            Some(number) => Some(stack.set_tags(number).ok_or_else(none)?),
-            None => None,
-        };
-        let tags: Tags = stack.tags().ok_or_else(none)?;
-        let all = tags.openings + tags.active;
-        let rows = [
-            ("dev_openings", tags.openings),
-            ("dev_active", tags.active),
-            ("allocated", tags.allocated),
-            ("queued", tags.queued),
-            ("held", tags.held),
-            ("mintags", tags.min),
-            ("maxtags", tags.max),
-        ];
-        if self.output.json() {
-            let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-            let mut value = serde_json::Map::from_iter(rows);
-            value.insert("openings".into(), all.into());
-            return self.output.value(&value);
-        }
-        if let Some(now) = now
-            && !arguments.quiet
-        {
-            confirm::done(self.output, &json!(now), &format!("{prefix}tagged openings now {now}"))?;
-        }
-        match (arguments.verbose, arguments.quiet) {
-            (true, _) => rows.into_iter().try_for_each(|(name, value)| {
-                self.output.line(format!("{prefix}{name:<13} {value}"))
-            }),
-            (false, true) => self.output.line(all),
-            (false, false) => self.output.line(format!("{prefix}device openings: {all}")),
-        }
+    let last = unit.periphs.len();
+    for (periph, index) in unit.periphs.iter().zip(1..) {
+        let generation = unit.generation;
+        let status = if index == last { "LAST" } else { "MORE" };
+        let line = format!("{periph}:  generation: {generation} index: {index} status: {status}");
+        session.output.line(line)?;
     }
+    Ok(())
+}
 
-    /// Transfer rate in kilobytes per second, in camcontrol's terms.
-    pub(super) fn transfer_rate(&mut self) -> String {
-        let kilobytes = self.kilobytes();
-        match kilobytes / 1000 {
-            0 => format!("{kilobytes}KB/s"),
-            mega => format!("{mega}.{:03}MB/s", kilobytes % 1000),
-        }
+pub(super) fn tags(session: &mut Session<'_>, arguments: &TagsArguments) -> Result<(), Failure> {
+    let prefix = session.prefix();
+    let pass = session.pass();
+    let none = || Failure::failed(format!("{pass}: its queue is not known"));
+    let target = session.unit.path.target;
+    let stack = session.stack().ok_or_else(none)?;
+    // Behind a multiplier one device is the disk.
+    if stack.ahci().is_some_and(|control| u32::from(control.devices().unit) != target) {
+        return Err(none());
     }
-
-    fn kilobytes(&mut self) -> u64 {
-        /// One lane at HS-Gear 1 as counted by FreeBSD's ufshci(4); every gear doubles it.
-        const HS_GEAR_1: u64 = 145_920;
-        /// One lane at PWM-Gear 1.
-        const PWM_GEAR_1: u64 = 1_125;
-        let target = self.unit.path.target as u8;
-        let Some(stack) = self.stack() else { return 0 };
-        if let Some(control) = stack.control() {
-            let link = control.link();
-            let gear = if link.high_speed { HS_GEAR_1 } else { PWM_GEAR_1 };
-            return (gear << link.gear.saturating_sub(1).min(8)) * u64::from(link.lanes);
-        }
-        if let Some(control) = stack.ahci() {
-            let speed = control.devices().at(target).map_or(0, |device| device.speed);
-            return 150_000 * (1 << u32::from(speed.clamp(1, 3) - 1));
-        }
-        if let Some(control) = stack.emmc() {
-            let device = control.device();
-            return u64::from(device.clock) / 8 * u64::from(device.lines) / 1000;
-        }
-        0
+    let now = match arguments.number {
+        Some(number) => Some(stack.set_tags(number).ok_or_else(none)?),
+        None => None,
+    };
+    let tags: Tags = stack.tags().ok_or_else(none)?;
+    let all = tags.openings + tags.active;
+    let rows = [
+        ("dev_openings", tags.openings),
+        ("dev_active", tags.active),
+        ("allocated", tags.allocated),
+        ("queued", tags.queued),
+        ("held", tags.held),
+        ("mintags", tags.min),
+        ("maxtags", tags.max),
+    ];
+    if session.output.json() {
+        let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+        let mut value = serde_json::Map::from_iter(rows);
+        value.insert("openings".into(), all.into());
+        return session.output.value(&value);
     }
+    if let Some(now) = now
+        && !arguments.quiet
+    {
+        confirm::done(session.output, &json!(now), &format!("{prefix}tagged openings now {now}"))?;
+    }
+    match (arguments.verbose, arguments.quiet) {
+        (true, _) => rows.into_iter().try_for_each(|(name, value)| {
+            session.output.line(format!("{prefix}{name:<13} {value}"))
+        }),
+        (false, true) => session.output.line(all),
+        (false, false) => session.output.line(format!("{prefix}device openings: {all}")),
+    }
+}
 
-    pub(super) fn negotiate(&mut self, arguments: &NegotiateArguments) -> Result<(), Failure> {
-        let prefix = self.prefix();
-        let rate = self.transfer_rate();
-        let language = self.language();
-        let mut rows: Vec<(&str, String)> = Vec::new();
-        match language {
-            Language::Ata => {
-                let words = self.identify_words()?;
-                let target = self.unit.path.target as u8;
-                let control = self.stack().and_then(|stack| stack.ahci());
-                let device = control.and_then(|control| control.devices().at(target).cloned());
-                let device = device.unwrap_or_default();
-                rows.push(("SATA revision", format!("{}.x", device.speed)));
-                rows.extend(words.dma().map(|mode| ("ATA mode", mode)));
-                let tags = if device.queued { device.identify.queue_depth } else { 0 };
-                rows.push(("Number of tags", tags.to_string()));
+/// Transfer rate in kilobytes per second, in camcontrol's terms.
+pub(super) fn transfer_rate(session: &mut Session<'_>) -> String {
+    let kilobytes = kilobytes(session);
+    match kilobytes / 1000 {
+        0 => format!("{kilobytes}KB/s"),
+        mega => format!("{mega}.{:03}MB/s", kilobytes % 1000),
+    }
+}
+
+fn kilobytes(session: &mut Session<'_>) -> u64 {
+    /// One lane at HS-Gear 1 as counted by FreeBSD's ufshci(4); every gear doubles it.
+    const HS_GEAR_1: u64 = 145_920;
+    /// One lane at PWM-Gear 1.
+    const PWM_GEAR_1: u64 = 1_125;
+    let target = session.unit.path.target as u8;
+    let Some(stack) = session.stack() else { return 0 };
+    if let Some(control) = stack.control() {
+        let link = control.link();
+        let gear = if link.high_speed { HS_GEAR_1 } else { PWM_GEAR_1 };
+        return (gear << link.gear.saturating_sub(1).min(8)) * u64::from(link.lanes);
+    }
+    if let Some(control) = stack.ahci() {
+        let speed = control.devices().at(target).map_or(0, |device| device.speed);
+        return 150_000 * (1 << u32::from(speed.clamp(1, 3) - 1));
+    }
+    if let Some(control) = stack.emmc() {
+        let device = control.device();
+        return u64::from(device.clock) / 8 * u64::from(device.lines) / 1000;
+    }
+    0
+}
+
+pub(super) fn negotiate(
+    session: &mut Session<'_>,
+    arguments: &NegotiateArguments,
+) -> Result<(), Failure> {
+    let prefix = session.prefix();
+    let rate = transfer_rate(session);
+    let language = session.language();
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    match language {
+        Language::Ata => {
+            let words = super::identify::identify_words(session)?;
+            let target = session.unit.path.target as u8;
+            let control = session.stack().and_then(|stack| stack.ahci());
+            let device = control.and_then(|control| control.devices().at(target).cloned());
+            let device = device.unwrap_or_default();
+            rows.push(("SATA revision", format!("{}.x", device.speed)));
+            rows.extend(words.dma().map(|mode| ("ATA mode", mode)));
+            let tags = if device.queued { device.identify.queue_depth } else { 0 };
+            rows.push(("Number of tags", tags.to_string()));
+        }
+        Language::Scsi => {
+            if let Some(control) = session.stack().and_then(|stack| stack.control()) {
+                let link = control.link();
+                let mode = if link.high_speed { "HS gear" } else { "PWM gear" };
+                rows.push((mode, link.gear.to_string()));
+                rows.push(("lanes", link.lanes.to_string()));
             }
-            Language::Scsi => {
-                if let Some(control) = self.stack().and_then(|stack| stack.control()) {
-                    let link = control.link();
-                    let mode = if link.high_speed { "HS gear" } else { "PWM gear" };
-                    rows.push((mode, link.gear.to_string()));
-                    rows.push(("lanes", link.lanes.to_string()));
-                }
-                rows.push(("transfer speed", rate.clone()));
-            }
-            Language::Nvme => {
-                if let Some(control) = self.stack().and_then(|stack| stack.nvme()) {
-                    let (version, ..) = control.controller();
-                    rows.push(("NVMe Spec", version.to_string()));
-                }
-            }
-            Language::Mmc => {
-                if let Some(control) = self.stack().and_then(|stack| stack.emmc()) {
-                    let device = control.device();
-                    rows.push(("bus timing", device.timing.to_string()));
-                    rows.push(("bus width", device.lines.to_string()));
-                    rows.push(("bus clock", format!("{} Hz", device.clock)));
-                }
+            rows.push(("transfer speed", rate.clone()));
+        }
+        Language::Nvme => {
+            if let Some(control) = session.stack().and_then(|stack| stack.nvme()) {
+                let (version, ..) = control.controller();
+                rows.push(("NVMe Spec", version.to_string()));
             }
         }
-        if self.output.json() {
-            let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-            return self.output.value(&serde_json::Map::from_iter(rows));
+        Language::Mmc => {
+            if let Some(control) = session.stack().and_then(|stack| stack.emmc()) {
+                let device = control.device();
+                rows.push(("bus timing", device.timing.to_string()));
+                rows.push(("bus width", device.lines.to_string()));
+                rows.push(("bus clock", format!("{} Hz", device.clock)));
+            }
         }
-        self.output.line("Current Parameters:")?;
-        for (name, value) in rows {
-            self.output.line(format!("{prefix}{name}: {value}"))?;
-        }
-        let tags = self.stack().and_then(|stack| stack.tags());
-        let queueing = tags.is_some_and(|tags| tags.max > 1);
-        let queueing = if queueing { "enabled" } else { "disabled" };
-        self.output.line(format!("{prefix}tagged queueing: {queueing}"))?;
-        if arguments.verbose {
-            let bus = self.unit.path.bus;
-            let Self { machine, output, .. } = self;
-            let sim = &machine.table.buses()[bus as usize];
-            let name = format!("{}{}:", sim.sim, sim.unit);
-            output.line(format!("{name} bus ID: {bus}"))?;
-            output.line(format!("{name} HBA vendor: {}", machine.description(bus)))?;
-            output.line(format!("{name} base transfer speed: {rate}"))?;
-        }
-        Ok(())
     }
+    if session.output.json() {
+        let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+        return session.output.value(&serde_json::Map::from_iter(rows));
+    }
+    session.output.line("Current Parameters:")?;
+    for (name, value) in rows {
+        session.output.line(format!("{prefix}{name}: {value}"))?;
+    }
+    let tags = session.stack().and_then(|stack| stack.tags());
+    let queueing = tags.is_some_and(|tags| tags.max > 1);
+    let queueing = if queueing { "enabled" } else { "disabled" };
+    session.output.line(format!("{prefix}tagged queueing: {queueing}"))?;
+    if arguments.verbose {
+        let bus = session.unit.path.bus;
+        let Session { machine, output, .. } = session;
+        let sim = &machine.table.buses()[bus as usize];
+        let name = format!("{}{}:", sim.sim, sim.unit);
+        output.line(format!("{name} bus ID: {bus}"))?;
+        output.line(format!("{name} HBA vendor: {}", machine.description(bus)))?;
+        output.line(format!("{name} base transfer speed: {rate}"))?;
+    }
+    Ok(())
 }

@@ -167,136 +167,121 @@ fn decode(bytes: &[u8], format: &str) -> Result<String, Failure> {
     Ok(words.join(" "))
 }
 
-impl Session<'_> {
-    pub(super) fn cmd(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        match (&arguments.cdb, &arguments.ata) {
-            (Some(cdb), _) => self.scsi_cmd(&bytes(cdb)?, arguments),
-            (None, Some(task)) => self.ata_cmd(&bytes(task)?, arguments),
-            (None, None) => Err(Failure::usage("name a command with -c or -a")),
-        }
+pub(super) fn cmd(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    match (&arguments.cdb, &arguments.ata) {
+        (Some(cdb), _) => scsi_cmd(session, &bytes(cdb)?, arguments),
+        (None, Some(task)) => ata_cmd(session, &bytes(task)?, arguments),
+        (None, None) => Err(Failure::usage("name a command with -c or -a")),
     }
+}
 
-    fn scsi_cmd(&mut self, given: &[u8], arguments: &Arguments) -> Result<(), Failure> {
-        let mut cdb = [0; 16];
-        let Some(place) = cdb.get_mut(..given.len()).filter(|place| !place.is_empty()) else {
-            return Err(Failure::usage("-c: a command must have 1 to 16 bytes"));
-        };
-        place.copy_from_slice(given);
-        let name = Opcode::from_bits(cdb[0]);
-        if !HARMLESS.contains(&name) {
-            let pass = self.pass();
-            arguments.consent.ask(&format!("{pass}: {name} may destroy data."))?;
-        }
-        let data = match (arguments.data_in()?, arguments.data_out()?) {
-            (Some((length, _)), _) => ScsiData::In(length),
-            (None, Some(bytes)) => ScsiData::Out(bytes),
-            (None, None) => ScsiData::None,
-        };
-        let reply = self.try_scsi(cdb, data, TIMEOUT_MS)?;
-        if !is_good(&reply) {
-            let line = format!("{}: {}", self.pass(), complaint(cdb[0], &reply));
-            return Err(Failure::failed(line));
-        }
-        self.tell(&reply.data, arguments, None)
+fn scsi_cmd(session: &mut Session<'_>, given: &[u8], arguments: &Arguments) -> Result<(), Failure> {
+    let mut cdb = [0; 16];
+    let Some(place) = cdb.get_mut(..given.len()).filter(|place| !place.is_empty()) else {
+        return Err(Failure::usage("-c: a command must have 1 to 16 bytes"));
+    };
+    place.copy_from_slice(given);
+    let name = Opcode::from_bits(cdb[0]);
+    if !HARMLESS.contains(&name) {
+        let pass = session.pass();
+        arguments.consent.ask(&format!("{pass}: {name} may destroy data."))?;
     }
-
-    fn ata_cmd(&mut self, given: &[u8], arguments: &Arguments) -> Result<(), Failure> {
-        let Some(
-            &[
-                command,
-                features,
-                low,
-                mid,
-                high,
-                device,
-                low2,
-                mid2,
-                high2,
-                features2,
-                count,
-                count2,
-            ],
-        ) = given.first_chunk::<12>().filter(|_| given.len() == 12)
-        else {
-            return Err(Failure::usage("-a: it must have twelve bytes, see --help"));
-        };
-        let name = AtaOpcode::from_bits(command);
-        if !HARMLESS_ATA.contains(&name) {
-            let pass = self.pass();
-            arguments.consent.ask(&format!("{pass}: {name} may destroy data."))?;
-        }
-        let data = match (arguments.data_in()?, arguments.data_out()?) {
-            (Some((length, _)), _) => AtaData::In(length),
-            (None, Some(bytes)) => AtaData::Out(bytes),
-            (None, None) => AtaData::None,
-        };
-        let protocol = match (&data, arguments.dma) {
-            (AtaData::None, _) => AtaProtocol::NonData,
-            (_, true) => AtaProtocol::Dma,
-            (_, false) => AtaProtocol::Pio,
-        };
-        let task = Taskfile {
-            command,
-            device,
-            features: u16::from_le_bytes([features, features2]),
-            count: u16::from_le_bytes([count, count2]),
-            lba: u64::from_le_bytes([low, mid, high, low2, mid2, high2, 0, 0]),
-            protocol,
-            ..Taskfile::default()
-        };
-        let reply = self.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
-        let status = reply.status;
-        let lba = status.lba.to_le_bytes();
-        let [count, count2] = reply.count.to_le_bytes();
-        let registers = [
-            status.status,
-            status.error,
-            lba[0],
-            lba[1],
-            lba[2],
-            device,
-            lba[3],
-            lba[4],
-            lba[5],
-            count,
-            count2,
-        ];
-        if status.is_error() && arguments.registers.is_none() {
-            let (status, error) = (status.status, status.error);
-            let line = format!("{name}: ATA status {status:#04x}, error {error:#04x}");
-            return Err(Failure::of(self.pass(), line));
-        }
-        self.tell(&reply.data, arguments, Some(&registers))
+    let data = match (arguments.data_in()?, arguments.data_out()?) {
+        (Some((length, _)), _) => ScsiData::In(length),
+        (None, Some(bytes)) => ScsiData::Out(bytes),
+        (None, None) => ScsiData::None,
+    };
+    let reply = session.try_scsi(cdb, data, TIMEOUT_MS)?;
+    if !is_good(&reply) {
+        let line = format!("{}: {}", session.pass(), complaint(cdb[0], &reply));
+        return Err(Failure::failed(line));
     }
+    tell(session, &reply.data, arguments, None)
+}
 
-    fn tell(
-        &mut self,
-        data: &[u8],
-        arguments: &Arguments,
-        registers: Option<&[u8]>,
-    ) -> Result<(), Failure> {
-        let format = arguments.data_in()?.map(|(_, format)| format.to_owned());
-        if format.as_deref() == Some("-") {
-            let mut file = Named::open(Path::new("-"), self.output)?;
-            file.write(|to| to.write_all(data))?;
-            file.finish()?;
+fn ata_cmd(session: &mut Session<'_>, given: &[u8], arguments: &Arguments) -> Result<(), Failure> {
+    let Some(
+        &[command, features, low, mid, high, device, low2, mid2, high2, features2, count, count2],
+    ) = given.first_chunk::<12>().filter(|_| given.len() == 12)
+    else {
+        return Err(Failure::usage("-a: it must have twelve bytes, see --help"));
+    };
+    let name = AtaOpcode::from_bits(command);
+    if !HARMLESS_ATA.contains(&name) {
+        let pass = session.pass();
+        arguments.consent.ask(&format!("{pass}: {name} may destroy data."))?;
+    }
+    let data = match (arguments.data_in()?, arguments.data_out()?) {
+        (Some((length, _)), _) => AtaData::In(length),
+        (None, Some(bytes)) => AtaData::Out(bytes),
+        (None, None) => AtaData::None,
+    };
+    let protocol = match (&data, arguments.dma) {
+        (AtaData::None, _) => AtaProtocol::NonData,
+        (_, true) => AtaProtocol::Dma,
+        (_, false) => AtaProtocol::Pio,
+    };
+    let task = Taskfile {
+        command,
+        device,
+        features: u16::from_le_bytes([features, features2]),
+        count: u16::from_le_bytes([count, count2]),
+        lba: u64::from_le_bytes([low, mid, high, low2, mid2, high2, 0, 0]),
+        protocol,
+        ..Taskfile::default()
+    };
+    let reply = session.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
+    let status = reply.status;
+    let lba = status.lba.to_le_bytes();
+    let [count, count2] = reply.count.to_le_bytes();
+    let registers = [
+        status.status,
+        status.error,
+        lba[0],
+        lba[1],
+        lba[2],
+        device,
+        lba[3],
+        lba[4],
+        lba[5],
+        count,
+        count2,
+    ];
+    if status.is_error() && arguments.registers.is_none() {
+        let (status, error) = (status.status, status.error);
+        let line = format!("{name}: ATA status {status:#04x}, error {error:#04x}");
+        return Err(Failure::of(session.pass(), line));
+    }
+    tell(session, &reply.data, arguments, Some(&registers))
+}
+
+fn tell(
+    session: &mut Session<'_>,
+    data: &[u8],
+    arguments: &Arguments,
+    registers: Option<&[u8]>,
+) -> Result<(), Failure> {
+    let format = arguments.data_in()?.map(|(_, format)| format.to_owned());
+    if format.as_deref() == Some("-") {
+        let mut file = Named::open(Path::new("-"), session.output)?;
+        file.write(|to| to.write_all(data))?;
+        file.finish()?;
+    }
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    if session.output.json() {
+        let registers = registers.filter(|_| arguments.registers.is_some()).map(hex);
+        return session.output.value(&json!({ "data": hex(data), "registers": registers }));
+    }
+    if let Some(format) = format.filter(|format| format != "-") {
+        session.output.line(decode(data, &format)?)?;
+    }
+    match (arguments.registers.as_deref(), registers) {
+        (Some("-"), Some(registers)) => session.output.bytes(registers),
+        (Some(_), Some(registers)) => {
+            let words: Vec<String> = registers.iter().map(|b| format!("{b:02X}")).collect();
+            session.output.line(words.join(" "))
         }
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        if self.output.json() {
-            let registers = registers.filter(|_| arguments.registers.is_some()).map(hex);
-            return self.output.value(&json!({ "data": hex(data), "registers": registers }));
-        }
-        if let Some(format) = format.filter(|format| format != "-") {
-            self.output.line(decode(data, &format)?)?;
-        }
-        match (arguments.registers.as_deref(), registers) {
-            (Some("-"), Some(registers)) => self.output.bytes(registers),
-            (Some(_), Some(registers)) => {
-                let words: Vec<String> = registers.iter().map(|b| format!("{b:02X}")).collect();
-                self.output.line(words.join(" "))
-            }
-            _ => Ok(()),
-        }
+        _ => Ok(()),
     }
 }
 

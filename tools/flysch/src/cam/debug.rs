@@ -138,7 +138,7 @@ impl Wanted<'_> {
             "debug: there is nothing at `{which}`; there are the buses {buses} and the units \
              {units}"
         );
-        Err(Failure::usage(line))
+        Err(Failure::failed(line))
     }
 }
 

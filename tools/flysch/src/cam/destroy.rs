@@ -104,224 +104,226 @@ pub(super) struct SecurityArguments {
     consent: Consent,
 }
 
-impl Session<'_> {
-    /// Shows the device and what is about to happen to it, and asks for consent.
-    fn warn(&self, consent: Consent) -> Result<(), Failure> {
-        let (pass, text) = (self.pass(), &self.unit.description.text);
-        consent.ask(&format!("You are about to REMOVE ALL DATA from {pass}: <{text}>."))
-    }
+/// Shows the device and what is about to happen to it, and asks for consent.
+fn warn(session: &Session<'_>, consent: Consent) -> Result<(), Failure> {
+    let (pass, text) = (session.pass(), &session.unit.description.text);
+    consent.ask(&format!("You are about to REMOVE ALL DATA from {pass}: <{text}>."))
+}
 
-    pub(super) fn format(&mut self, arguments: &FormatArguments) -> Result<(), Failure> {
-        if self.language() != Language::Scsi {
-            let hint = "`sanitize` removes data of ATA devices, `flysch nvme format` formats";
-            return Err(self.speaks_not("SCSI", Some(hint)));
-        }
-        if arguments.report {
-            let reply = self.try_scsi(Cdb::TestUnitReady.to_bytes(), ScsiData::None, 5_000)?;
-            let is_busy = !is_good(&reply)
-                && sense(&reply).is_some_and(|sense| {
-                    (sense.additional.asc(), sense.additional.ascq()) == (4, 4)
-                });
-            let line = if is_busy { "Format in progress" } else { "Format is not in progress" };
-            return done(self.output, &json!({ "in_progress": is_busy }), line);
-        }
-        self.warn(arguments.consent)?;
-        let cdb = Cdb::FormatUnit { parameters: 0 };
-        self.scsi(cdb, ScsiData::None, FORMAT_TIMEOUT_MS)?;
-        if arguments.quiet && !self.output.json() {
-            return Ok(());
-        }
-        done(self.output, &json!({ "formatted": self.pass() }), "Format Complete")
+pub(super) fn format(
+    session: &mut Session<'_>,
+    arguments: &FormatArguments,
+) -> Result<(), Failure> {
+    if session.language() != Language::Scsi {
+        let hint = "`sanitize` removes data of ATA devices, `flysch nvme format` formats";
+        return Err(session.speaks_not("SCSI", Some(hint)));
     }
+    if arguments.report {
+        let reply = session.try_scsi(Cdb::TestUnitReady.to_bytes(), ScsiData::None, 5_000)?;
+        let is_busy = !is_good(&reply)
+            && sense(&reply)
+                .is_some_and(|sense| (sense.additional.asc(), sense.additional.ascq()) == (4, 4));
+        let line = if is_busy { "Format in progress" } else { "Format is not in progress" };
+        return done(session.output, &json!({ "in_progress": is_busy }), line);
+    }
+    warn(session, arguments.consent)?;
+    let cdb = Cdb::FormatUnit { parameters: 0 };
+    session.scsi(cdb, ScsiData::None, FORMAT_TIMEOUT_MS)?;
+    if arguments.quiet && !session.output.json() {
+        return Ok(());
+    }
+    done(session.output, &json!({ "formatted": session.pass() }), "Format Complete")
+}
 
-    pub(super) fn sanitize(&mut self, arguments: &SanitizeArguments) -> Result<(), Failure> {
-        if self.language() != Language::Ata {
-            let hint = "`flysch nvme sanitize`, `flysch ufs purge` do this for theirs";
-            return Err(self.speaks_not("ATA", Some(hint)));
+pub(super) fn sanitize(
+    session: &mut Session<'_>,
+    arguments: &SanitizeArguments,
+) -> Result<(), Failure> {
+    if session.language() != Language::Ata {
+        let hint = "`flysch nvme sanitize`, `flysch ufs purge` do this for theirs";
+        return Err(session.speaks_not("ATA", Some(hint)));
+    }
+    let action = match arguments.action {
+        Some(action) if !arguments.report => action,
+        _ => {
+            let (is_busy, percent) = sanitize_progress(session)?;
+            let line = match is_busy {
+                true => format!("Sanitizing: {percent:.2} %"),
+                false => "Sanitize is not in progress".into(),
+            };
+            let value = json!({ "in_progress": is_busy, "percent": percent });
+            return done(session.output, &value, &line);
         }
-        let action = match arguments.action {
-            Some(action) if !arguments.report => action,
-            _ => {
-                let (is_busy, percent) = self.sanitize_progress()?;
-                let line = match is_busy {
-                    true => format!("Sanitizing: {percent:.2} %"),
-                    false => "Sanitize is not in progress".into(),
-                };
-                let value = json!({ "in_progress": is_busy, "percent": percent });
-                return done(self.output, &value, &line);
-            }
-        };
-        self.warn(arguments.consent)?;
-        let (features, lba) = match action {
-            Action::Crypto => (sanitize::CRYPTO, sanitize::CRYPTO_LBA),
-            Action::Block => (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA),
-            // The signature and a pattern of zeros, once.
-            Action::Overwrite => (sanitize::OVERWRITE, 0x4F57_0000_0000),
-        };
-        let count = u16::from(action == Action::Overwrite);
-        let task = Taskfile {
-            command: Opcode::Sanitize.into_bits(),
-            device: device::LBA,
-            features,
-            count,
-            lba,
-            ..Taskfile::default()
-        };
-        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
-        let mut polls = 0;
-        while self.sanitize_progress()?.0 {
-            polls += 1;
-            if let Some(control) = self.stack().and_then(|stack| stack.ahci()) {
-                control.rest(POLL_MS);
-            }
-            if polls == POLLS_MAX {
-                let line = "it is still sanitizing: `sanitize -r` tells how far it is";
-                return Err(Failure::of(self.pass(), line));
-            }
+    };
+    warn(session, arguments.consent)?;
+    let (features, lba) = match action {
+        Action::Crypto => (sanitize::CRYPTO, sanitize::CRYPTO_LBA),
+        Action::Block => (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA),
+        // The signature and a pattern of zeros, once.
+        Action::Overwrite => (sanitize::OVERWRITE, 0x4F57_0000_0000),
+    };
+    let count = u16::from(action == Action::Overwrite);
+    let task = Taskfile {
+        command: Opcode::Sanitize.into_bits(),
+        device: device::LBA,
+        features,
+        count,
+        lba,
+        ..Taskfile::default()
+    };
+    ata_ok(session, AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
+    let mut polls = 0;
+    while sanitize_progress(session)?.0 {
+        polls += 1;
+        if let Some(control) = session.stack().and_then(|stack| stack.ahci()) {
+            control.rest(POLL_MS);
         }
-        if arguments.quiet && !self.output.json() {
-            return Ok(());
+        if polls == POLLS_MAX {
+            let line = "it is still sanitizing: `sanitize -r` tells how far it is";
+            return Err(Failure::of(session.pass(), line));
         }
-        done(self.output, &json!({ "sanitized": self.pass() }), "Sanitize Complete")
     }
+    if arguments.quiet && !session.output.json() {
+        return Ok(());
+    }
+    done(session.output, &json!({ "sanitized": session.pass() }), "Sanitize Complete")
+}
 
-    /// Whether it is in progress, and how far.
-    fn sanitize_progress(&mut self) -> Result<(bool, f64), Failure> {
-        /// SANITIZE OPERATION IN PROGRESS, of COUNT.
-        const IN_PROGRESS: u16 = 1 << 14;
-        let task = Taskfile {
-            command: Opcode::Sanitize.into_bits(),
-            device: device::LBA,
-            features: sanitize::STATUS,
-            ..Taskfile::default()
-        };
-        let reply =
-            self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
-        let part = f64::from(reply.status.lba as u16) / 65536.0;
-        Ok((reply.count & IN_PROGRESS != 0, part * 100.0))
-    }
+/// Whether it is in progress, and how far.
+fn sanitize_progress(session: &mut Session<'_>) -> Result<(bool, f64), Failure> {
+    /// SANITIZE OPERATION IN PROGRESS, of COUNT.
+    const IN_PROGRESS: u16 = 1 << 14;
+    let task = Taskfile {
+        command: Opcode::Sanitize.into_bits(),
+        device: device::LBA,
+        features: sanitize::STATUS,
+        ..Taskfile::default()
+    };
+    let reply =
+        ata_ok(session, AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
+    let part = f64::from(reply.status.lba as u16) / 65536.0;
+    Ok((reply.count & IN_PROGRESS != 0, part * 100.0))
+}
 
-    /// A command that must succeed.
-    fn ata_ok(&mut self, command: AtaCommand) -> Result<AtaReply, Failure> {
-        let name = Opcode::from_bits(command.task.command);
-        let reply = self.try_ata(command)?;
-        if reply.status.is_error() {
-            let (status, error) = (reply.status.status, reply.status.error);
-            let line = format!("{name}: ATA status {status:#04x}, error {error:#04x}");
-            return Err(Failure::of(self.pass(), line));
-        }
-        Ok(reply)
+/// A command that must succeed.
+fn ata_ok(session: &mut Session<'_>, command: AtaCommand) -> Result<AtaReply, Failure> {
+    let name = Opcode::from_bits(command.task.command);
+    let reply = session.try_ata(command)?;
+    if reply.status.is_error() {
+        let (status, error) = (reply.status.status, reply.status.error);
+        let line = format!("{name}: ATA status {status:#04x}, error {error:#04x}");
+        return Err(Failure::of(session.pass(), line));
     }
+    Ok(reply)
+}
 
-    /// A security command with a password.
-    fn with_password(
-        &mut self,
-        opcode: Opcode,
-        word: u16,
-        password: &str,
-        timeout_ms: Option<u32>,
-    ) -> Result<(), Failure> {
-        let mut block = vec![0; SECTOR];
-        block[..2].copy_from_slice(&word.to_le_bytes());
-        let Some(place) = block.get_mut(2..34).and_then(|place| place.get_mut(..password.len()))
-        else {
-            return Err(Failure::usage("a password can have at most 32 bytes"));
-        };
-        place.copy_from_slice(password.as_bytes());
-        let task = Taskfile {
-            command: opcode.into_bits(),
-            protocol: AtaProtocol::Pio,
-            ..Taskfile::default()
-        };
-        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::Out(block), timeout_ms }).map(|_| ())
-    }
+/// A security command with a password.
+fn with_password(
+    session: &mut Session<'_>,
+    opcode: Opcode,
+    word: u16,
+    password: &str,
+    timeout_ms: Option<u32>,
+) -> Result<(), Failure> {
+    let mut block = vec![0; SECTOR];
+    block[..2].copy_from_slice(&word.to_le_bytes());
+    let Some(place) = block.get_mut(2..34).and_then(|place| place.get_mut(..password.len())) else {
+        return Err(Failure::usage("a password can have at most 32 bytes"));
+    };
+    place.copy_from_slice(password.as_bytes());
+    let task =
+        Taskfile { command: opcode.into_bits(), protocol: AtaProtocol::Pio, ..Taskfile::default() };
+    ata_ok(session, AtaCommand { unit: 0, task, data: AtaData::Out(block), timeout_ms }).map(|_| ())
+}
 
-    fn plain(&mut self, opcode: Opcode) -> Result<(), Failure> {
-        let task = Taskfile { command: opcode.into_bits(), ..Taskfile::default() };
-        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None }).map(|_| ())
-    }
+fn plain(session: &mut Session<'_>, opcode: Opcode) -> Result<(), Failure> {
+    let task = Taskfile { command: opcode.into_bits(), ..Taskfile::default() };
+    ata_ok(session, AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None }).map(|_| ())
+}
 
-    pub(super) fn security(&mut self, arguments: &SecurityArguments) -> Result<(), Failure> {
-        let Act { disable, erase, erase_enhanced, freeze, unlock, set } = &arguments.act;
-        let is_master = u16::from(arguments.user == "master");
-        let pass = self.pass();
-        let what = if let Some(password) = set {
-            arguments.consent.ask(&format!("{pass}: without this password it is lost."))?;
-            let maximum = u16::from(arguments.level == "maximum");
-            let word = is_master | maximum << 8;
-            self.with_password(Opcode::SecuritySetPassword, word, password, None)?;
-            "password set"
-        } else if let Some(password) = unlock {
-            self.with_password(Opcode::SecurityUnlock, is_master, password, None)?;
-            "unlocked"
-        } else if let Some(password) = disable {
-            self.with_password(Opcode::SecurityDisablePassword, is_master, password, None)?;
-            "security disabled"
-        } else if let Some(password) = erase.as_ref().or(erase_enhanced.as_ref()) {
-            self.warn(arguments.consent)?;
-            let words = self.identify_words()?;
-            let enhanced = erase_enhanced.is_some();
-            let (normal, better) = words.erase_minutes();
-            let minutes = if enhanced { better } else { normal };
-            // What the device does not tell may take the longest there is.
-            let minutes = if minutes == 0 { 12 * 60 } else { minutes + minutes / 4 + 1 };
-            self.plain(Opcode::SecurityErasePrepare)?;
-            let word = is_master | u16::from(enhanced) << 1;
-            let timeout = Some(minutes.saturating_mul(60_000));
-            self.with_password(Opcode::SecurityEraseUnit, word, password, timeout)?;
-            "erased"
-        } else if *freeze {
-            self.plain(Opcode::SecurityFreezeLock)?;
-            "frozen"
-        } else {
-            return self.security_status();
-        };
-        done(self.output, &json!({ "device": pass, "security": what }), &format!("{pass}: {what}"))
-    }
+pub(super) fn security(
+    session: &mut Session<'_>,
+    arguments: &SecurityArguments,
+) -> Result<(), Failure> {
+    let Act { disable, erase, erase_enhanced, freeze, unlock, set } = &arguments.act;
+    let is_master = u16::from(arguments.user == "master");
+    let pass = session.pass();
+    let what = if let Some(password) = set {
+        arguments.consent.ask(&format!("{pass}: without this password it is lost."))?;
+        let maximum = u16::from(arguments.level == "maximum");
+        let word = is_master | maximum << 8;
+        with_password(session, Opcode::SecuritySetPassword, word, password, None)?;
+        "password set"
+    } else if let Some(password) = unlock {
+        with_password(session, Opcode::SecurityUnlock, is_master, password, None)?;
+        "unlocked"
+    } else if let Some(password) = disable {
+        with_password(session, Opcode::SecurityDisablePassword, is_master, password, None)?;
+        "security disabled"
+    } else if let Some(password) = erase.as_ref().or(erase_enhanced.as_ref()) {
+        warn(session, arguments.consent)?;
+        let words = super::identify::identify_words(session)?;
+        let enhanced = erase_enhanced.is_some();
+        let (normal, better) = words.erase_minutes();
+        let minutes = if enhanced { better } else { normal };
+        // What the device does not tell may take the longest there is.
+        let minutes = if minutes == 0 { 12 * 60 } else { minutes + minutes / 4 + 1 };
+        plain(session, Opcode::SecurityErasePrepare)?;
+        let word = is_master | u16::from(enhanced) << 1;
+        let timeout = Some(minutes.saturating_mul(60_000));
+        with_password(session, Opcode::SecurityEraseUnit, word, password, timeout)?;
+        "erased"
+    } else if *freeze {
+        plain(session, Opcode::SecurityFreezeLock)?;
+        "frozen"
+    } else {
+        return security_status(session);
+    };
+    done(session.output, &json!({ "device": pass, "security": what }), &format!("{pass}: {what}"))
+}
 
-    fn security_status(&mut self) -> Result<(), Failure> {
-        let words = self.identify_words()?;
-        let pass = self.pass();
-        let status = words.security();
-        let bit = |n: u32| status >> n & 1 != 0;
-        let level = if bit(8) { "maximum" } else { "high" };
-        let rows = [
-            ("security supported", bit(0)),
-            ("security enabled", bit(1)),
-            ("drive locked", bit(2)),
-            ("security config frozen", bit(3)),
-            ("count expired", bit(4)),
-        ];
-        let (normal, enhanced) = words.erase_minutes();
-        if self.output.json() {
-            let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-            let mut value = serde_json::Map::from_iter(rows);
-            value.insert("level".into(), level.into());
-            value.insert("erase_minutes".into(), json!([normal, enhanced]));
-            return self.output.value(&value);
-        }
-        let heading = format!("{pass}: <{} {}>", words.model(), words.firmware());
-        self.output.line(heading)?;
-        self.output.line("")?;
-        self.output.line("Security Option           Value")?;
-        let yes = |is: bool| if is { "yes" } else { "no" };
-        for (name, value) in rows.into_iter().take(4) {
-            self.output.line(format!("{name:<25} {}", yes(value)))?;
-        }
-        self.output.line(format!("{:<25} {level}", "security level"))?;
-        self.output.line(format!("{:<25} {}", "enhanced erase supported", yes(bit(5))))?;
-        let minutes = |minutes: u32| match minutes {
-            0 => "unspecified".to_owned(),
-            510 => "> 508 min".to_owned(),
-            some => format!("{some} min"),
-        };
-        self.output.line(format!("{:<25} {}", "erase time", minutes(normal)))?;
-        self.output.line(format!("{:<25} {}", "enhanced erase time", minutes(enhanced)))?;
-        let master = match words.master_password() {
-            0 | 0xFFFF => "unsupported".to_owned(),
-            0xFFFE => "fffe (Vendor Revision)".to_owned(),
-            other => format!("{other:04x}"),
-        };
-        self.output.line(format!("{:<25} {master}", "master password rev"))
+fn security_status(session: &mut Session<'_>) -> Result<(), Failure> {
+    let words = super::identify::identify_words(session)?;
+    let pass = session.pass();
+    let status = words.security();
+    let bit = |n: u32| status >> n & 1 != 0;
+    let level = if bit(8) { "maximum" } else { "high" };
+    let rows = [
+        ("security supported", bit(0)),
+        ("security enabled", bit(1)),
+        ("drive locked", bit(2)),
+        ("security config frozen", bit(3)),
+        ("count expired", bit(4)),
+    ];
+    let (normal, enhanced) = words.erase_minutes();
+    if session.output.json() {
+        let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+        let mut value = serde_json::Map::from_iter(rows);
+        value.insert("level".into(), level.into());
+        value.insert("erase_minutes".into(), json!([normal, enhanced]));
+        return session.output.value(&value);
     }
+    let heading = format!("{pass}: <{} {}>", words.model(), words.firmware());
+    session.output.line(heading)?;
+    session.output.line("")?;
+    session.output.line("Security Option           Value")?;
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    for (name, value) in rows.into_iter().take(4) {
+        session.output.line(format!("{name:<25} {}", yes(value)))?;
+    }
+    session.output.line(format!("{:<25} {level}", "security level"))?;
+    session.output.line(format!("{:<25} {}", "enhanced erase supported", yes(bit(5))))?;
+    let minutes = |minutes: u32| match minutes {
+        0 => "unspecified".to_owned(),
+        510 => "> 508 min".to_owned(),
+        some => format!("{some} min"),
+    };
+    session.output.line(format!("{:<25} {}", "erase time", minutes(normal)))?;
+    session.output.line(format!("{:<25} {}", "enhanced erase time", minutes(enhanced)))?;
+    let master = match words.master_password() {
+        0 | 0xFFFF => "unsupported".to_owned(),
+        0xFFFE => "fffe (Vendor Revision)".to_owned(),
+        other => format!("{other:04x}"),
+    };
+    session.output.line(format!("{:<25} {master}", "master password rev"))
 }

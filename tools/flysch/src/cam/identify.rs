@@ -214,80 +214,78 @@ fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-impl Session<'_> {
-    /// IDENTIFY DEVICE.
-    pub(super) fn identify_words(&mut self) -> Result<Words, Failure> {
-        let task = Taskfile {
-            command: Opcode::Identify.into_bits(),
-            protocol: AtaProtocol::Pio,
-            ..Taskfile::default()
-        };
-        let data = AtaData::In(SECTOR as u32);
-        let reply = self.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
-        if reply.status.is_error() {
-            let (status, error) = (reply.status.status, reply.status.error);
-            let why = format!("IDENTIFY DEVICE: ATA status {status:#04x}, error {error:#04x}");
-            return Err(Failure::of(self.pass(), why));
-        }
-        Ok(Words::parse(&reply.data))
+/// IDENTIFY DEVICE.
+pub(super) fn identify_words(session: &mut Session<'_>) -> Result<Words, Failure> {
+    let task = Taskfile {
+        command: Opcode::Identify.into_bits(),
+        protocol: AtaProtocol::Pio,
+        ..Taskfile::default()
+    };
+    let data = AtaData::In(SECTOR as u32);
+    let reply = session.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
+    if reply.status.is_error() {
+        let (status, error) = (reply.status.status, reply.status.error);
+        let why = format!("IDENTIFY DEVICE: ATA status {status:#04x}, error {error:#04x}");
+        return Err(Failure::of(session.pass(), why));
     }
+    Ok(Words::parse(&reply.data))
+}
 
-    pub(super) fn identify(&mut self) -> Result<(), Failure> {
-        let pass = self.pass();
-        match self.language() {
-            Language::Ata => {}
-            Language::Nvme => return self.identify_nvme(),
-            Language::Scsi | Language::Mmc => return Err(self.speaks_not("ATA or NVMe", None)),
-        }
-        let words = self.identify_words()?;
-        if self.output.json() {
-            let features = FEATURES.map(|Feature { name, word, bit, .. }| {
-                json!({ "name": name, "supported": words.has(word, bit),
-                        "enabled": words.has(word + 3, bit) })
-            });
-            return self.output.value(&json!({
-                "device": pass,
-                "model": words.model(),
-                "firmware": words.firmware(),
-                "serial": words.serial(),
-                "sectors": words.number(100..104),
-                "features": features,
-                "words": words.0.to_vec(),
-            }));
-        }
-        self.output.line(format!("{pass}: {}", words.heading()))?;
-        let rate = self.transfer_rate();
-        self.output.line(format!("{pass}: {rate} transfers"))?;
-        for line in words.lines() {
-            self.output.line(line)?;
-        }
-        Ok(())
+pub(super) fn identify(session: &mut Session<'_>) -> Result<(), Failure> {
+    let pass = session.pass();
+    match session.language() {
+        Language::Ata => {}
+        Language::Nvme => return identify_nvme(session),
+        Language::Scsi | Language::Mmc => return Err(session.speaks_not("ATA or NVMe", None)),
     }
+    let words = identify_words(session)?;
+    if session.output.json() {
+        let features = FEATURES.map(|Feature { name, word, bit, .. }| {
+            json!({ "name": name, "supported": words.has(word, bit),
+                    "enabled": words.has(word + 3, bit) })
+        });
+        return session.output.value(&json!({
+            "device": pass,
+            "model": words.model(),
+            "firmware": words.firmware(),
+            "serial": words.serial(),
+            "sectors": words.number(100..104),
+            "features": features,
+            "words": words.0.to_vec(),
+        }));
+    }
+    session.output.line(format!("{pass}: {}", words.heading()))?;
+    let rate = super::buses::transfer_rate(session);
+    session.output.line(format!("{pass}: {rate} transfers"))?;
+    for line in words.lines() {
+        session.output.line(line)?;
+    }
+    Ok(())
+}
 
-    fn identify_nvme(&mut self) -> Result<(), Failure> {
-        let (pass, lun) = (self.pass(), self.unit.path.lun);
-        let reply = self.try_nvme(AdminCommand::identify(Cns::Controller, 0))?;
-        match Status::of_field(reply.status.status) {
-            Status::Success => {}
-            status => return Err(Failure::of(pass, format!("Identify: {status}"))),
-        }
-        let controller = IdentifyController::parse(&reply.data).map_err(Failure::failed)?;
-        let Some(control) = self.stack().and_then(|stack| stack.nvme()) else { return Ok(()) };
-        let names = [text(&controller.mn), text(&controller.fr), text(&controller.sn)];
-        let (version, ..) = control.controller();
-        let [model, firmware, serial] = names;
-        if self.output.json() {
-            return self.output.value(&json!({
-                "device": pass,
-                "model": model,
-                "firmware": firmware,
-                "serial": serial,
-                "version": version.to_string(),
-                "namespace": lun,
-            }));
-        }
-        self.output.line(format!("{pass}: <{model} {firmware}> NVMe {version} device"))?;
-        self.output.line(format!("{pass}: Serial Number {serial}"))?;
-        self.output.line(format!("{pass}: namespace {lun}"))
+fn identify_nvme(session: &mut Session<'_>) -> Result<(), Failure> {
+    let (pass, lun) = (session.pass(), session.unit.path.lun);
+    let reply = session.try_nvme(AdminCommand::identify(Cns::Controller, 0))?;
+    match Status::of_field(reply.status.status) {
+        Status::Success => {}
+        status => return Err(Failure::of(pass, format!("Identify: {status}"))),
     }
+    let controller = IdentifyController::parse(&reply.data).map_err(Failure::failed)?;
+    let Some(control) = session.stack().and_then(|stack| stack.nvme()) else { return Ok(()) };
+    let names = [text(&controller.mn), text(&controller.fr), text(&controller.sn)];
+    let (version, ..) = control.controller();
+    let [model, firmware, serial] = names;
+    if session.output.json() {
+        return session.output.value(&json!({
+            "device": pass,
+            "model": model,
+            "firmware": firmware,
+            "serial": serial,
+            "version": version.to_string(),
+            "namespace": lun,
+        }));
+    }
+    session.output.line(format!("{pass}: <{model} {firmware}> NVMe {version} device"))?;
+    session.output.line(format!("{pass}: Serial Number {serial}"))?;
+    session.output.line(format!("{pass}: namespace {lun}"))
 }

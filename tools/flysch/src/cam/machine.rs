@@ -139,7 +139,7 @@ impl Machine {
             None => self.table.named(name),
         };
         let nothing =
-            || Failure::usage(format!("there is no device `{name}`; there are {}", names()));
+            || Failure::failed(format!("there is no device `{name}`; devices: {}", names()));
         unit.cloned().ok_or_else(nothing)
     }
 }

@@ -151,23 +151,33 @@ impl Plain {
         let session = |device: &Device| Session::new(machine, device, output);
         match self {
             Self::Devlist(_) | Self::Rescan(_) | Self::Reset(_) | Self::Sesmap(_) => Ok(()),
-            Self::Periphlist(device) => session(device)?.periphlist(),
-            Self::Tur(device) => session(device)?.tur(),
-            Self::Inquiry(arguments) => session(&arguments.device)?.inquiry(arguments),
-            Self::Identify(device) => session(device)?.identify(),
-            Self::Reportluns(arguments) => session(&arguments.device)?.reportluns(arguments),
-            Self::Readcap(arguments) => session(&arguments.device)?.readcap(arguments),
-            Self::Start(device) => session(device)?.start_stop(true, false),
-            Self::Stop(device) => session(device)?.start_stop(false, false),
-            Self::Load(device) => session(device)?.start_stop(true, true),
-            Self::Eject(device) => session(device)?.start_stop(false, true),
-            Self::Modepage(arguments) => session(&arguments.device)?.modepage(arguments),
-            Self::Cmd(arguments) => session(&arguments.device)?.cmd(arguments),
-            Self::Tags(arguments) => session(&arguments.device)?.tags(arguments),
-            Self::Negotiate(arguments) => session(&arguments.device)?.negotiate(arguments),
-            Self::Format(arguments) => session(&arguments.device)?.format(arguments),
-            Self::Sanitize(arguments) => session(&arguments.device)?.sanitize(arguments),
-            Self::Security(arguments) => session(&arguments.device)?.security(arguments),
+            Self::Periphlist(device) => buses::periphlist(&mut session(device)?),
+            Self::Tur(device) => scsi::tur(&mut session(device)?),
+            Self::Inquiry(arguments) => scsi::inquiry(&mut session(&arguments.device)?, arguments),
+            Self::Identify(device) => identify::identify(&mut session(device)?),
+            Self::Reportluns(arguments) => {
+                scsi::reportluns(&mut session(&arguments.device)?, arguments)
+            }
+            Self::Readcap(arguments) => scsi::readcap(&mut session(&arguments.device)?, arguments),
+            Self::Start(device) => scsi::start_stop(&mut session(device)?, true, false),
+            Self::Stop(device) => scsi::start_stop(&mut session(device)?, false, false),
+            Self::Load(device) => scsi::start_stop(&mut session(device)?, true, true),
+            Self::Eject(device) => scsi::start_stop(&mut session(device)?, false, true),
+            Self::Modepage(arguments) => {
+                modepage::modepage(&mut session(&arguments.device)?, arguments)
+            }
+            Self::Cmd(arguments) => command::cmd(&mut session(&arguments.device)?, arguments),
+            Self::Tags(arguments) => buses::tags(&mut session(&arguments.device)?, arguments),
+            Self::Negotiate(arguments) => {
+                buses::negotiate(&mut session(&arguments.device)?, arguments)
+            }
+            Self::Format(arguments) => destroy::format(&mut session(&arguments.device)?, arguments),
+            Self::Sanitize(arguments) => {
+                destroy::sanitize(&mut session(&arguments.device)?, arguments)
+            }
+            Self::Security(arguments) => {
+                destroy::security(&mut session(&arguments.device)?, arguments)
+            }
         }
     }
 }

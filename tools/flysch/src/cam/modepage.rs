@@ -163,113 +163,120 @@ fn set(bytes: &mut [u8], (_, byte, high, bits): Field, value: u64) -> Option<()>
     Some(())
 }
 
-impl Session<'_> {
-    fn mode_sense(&mut self, page: (u8, u8), arguments: &Arguments) -> Result<Vec<u8>, Failure> {
-        let sense = ModeSense {
-            page: page.0,
-            subpage: page.1,
-            control: PageControl::from_bits(arguments.control),
-            dbd: arguments.no_descriptors,
-            llbaa: false,
-            allocation_length: ANSWER_MAX,
-        };
-        let cdb = Cdb::ModeSense10(sense);
-        self.scsi(cdb, ScsiData::In(ANSWER_MAX.into()), TIMEOUT_MS)
-    }
+fn mode_sense(
+    session: &mut Session<'_>,
+    page: (u8, u8),
+    arguments: &Arguments,
+) -> Result<Vec<u8>, Failure> {
+    let sense = ModeSense {
+        page: page.0,
+        subpage: page.1,
+        control: PageControl::from_bits(arguments.control),
+        dbd: arguments.no_descriptors,
+        llbaa: false,
+        allocation_length: ANSWER_MAX,
+    };
+    let cdb = Cdb::ModeSense10(sense);
+    session.scsi(cdb, ScsiData::In(ANSWER_MAX.into()), TIMEOUT_MS)
+}
 
-    pub(super) fn modepage(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let Some((number, subpage)) = arguments.page else { return self.list_pages(arguments) };
-        let answer = self.mode_sense((number, subpage), arguments)?;
-        let view = ModeView::sense_10(&answer).map_err(Failure::failed)?;
-        let wanted = |page: &PageView<'_>| {
-            page.page.into_bits() == number && page.subpage.unwrap_or(0) == subpage
-        };
-        let Some(page) = view.pages().find(wanted) else {
-            return Err(Failure::failed(format!("{}: it has no such page", self.pass())));
-        };
-        let bytes = page.bytes.to_vec();
-        if !arguments.edit.is_empty() {
-            return self.edit(arguments, number, bytes);
-        }
-        let fields = known(number).filter(|_| subpage == 0 && !arguments.binary);
-        if self.output.json() {
-            let fields = fields.map_or(&[][..], |page| page.fields);
-            let pair = |field: &Field| Some((field.0.to_owned(), get(&bytes, *field)?.into()));
-            let map: serde_json::Map<String, Value> = fields.iter().filter_map(pair).collect();
-            return self.output.value(&json!({ "page": number, "fields": map, "bytes": bytes }));
-        }
-        if let Some(page) = fields {
-            for field in page.fields {
-                if let Some(value) = get(&bytes, *field) {
-                    self.output.line(format!("{}:  {value}", field.0))?;
-                }
+pub(super) fn modepage(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let Some((number, subpage)) = arguments.page else { return list_pages(session, arguments) };
+    let answer = mode_sense(session, (number, subpage), arguments)?;
+    let view = ModeView::sense_10(&answer).map_err(Failure::failed)?;
+    let wanted = |page: &PageView<'_>| {
+        page.page.into_bits() == number && page.subpage.unwrap_or(0) == subpage
+    };
+    let Some(page) = view.pages().find(wanted) else {
+        return Err(Failure::failed(format!("{}: it has no such page", session.pass())));
+    };
+    let bytes = page.bytes.to_vec();
+    if !arguments.edit.is_empty() {
+        return edit(session, arguments, number, bytes);
+    }
+    let fields = known(number).filter(|_| subpage == 0 && !arguments.binary);
+    if session.output.json() {
+        let fields = fields.map_or(&[][..], |page| page.fields);
+        let pair = |field: &Field| Some((field.0.to_owned(), get(&bytes, *field)?.into()));
+        let map: serde_json::Map<String, Value> = fields.iter().filter_map(pair).collect();
+        return session.output.value(&json!({ "page": number, "fields": map, "bytes": bytes }));
+    }
+    if let Some(page) = fields {
+        for field in page.fields {
+            if let Some(value) = get(&bytes, *field) {
+                session.output.line(format!("{}:  {value}", field.0))?;
             }
-            return Ok(());
         }
-        for row in bytes.chunks(16) {
-            let row: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-            self.output.line(row.join(" "))?;
-        }
-        Ok(())
+        return Ok(());
     }
+    for row in bytes.chunks(16) {
+        let row: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+        session.output.line(row.join(" "))?;
+    }
+    Ok(())
+}
 
-    fn list_pages(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let answer = self.mode_sense((ALL_PAGES, 0), arguments)?;
-        let view = ModeView::sense_10(&answer).map_err(Failure::failed)?;
-        let pages = view.pages().map(|page| (page.page.into_bits(), page.subpage));
-        let pages: Vec<_> = pages.collect();
-        if self.output.json() {
-            let one = |(page, subpage): &(u8, Option<u8>)| {
-                let name = known(*page).map(|page| page.name);
-                json!({ "page": page, "subpage": subpage, "name": name })
+fn list_pages(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let answer = mode_sense(session, (ALL_PAGES, 0), arguments)?;
+    let view = ModeView::sense_10(&answer).map_err(Failure::failed)?;
+    let pages = view.pages().map(|page| (page.page.into_bits(), page.subpage));
+    let pages: Vec<_> = pages.collect();
+    if session.output.json() {
+        let one = |(page, subpage): &(u8, Option<u8>)| {
+            let name = known(*page).map(|page| page.name);
+            json!({ "page": page, "subpage": subpage, "name": name })
+        };
+        return session.output.value(&pages.iter().map(one).collect::<Vec<_>>());
+    }
+    for (page, subpage) in pages {
+        let name = known(page).map_or("", |page| page.name);
+        match subpage {
+            None => session.output.line(format!("{page:#04x}\t{name}"))?,
+            Some(subpage) => session.output.line(format!("{page:#04x},{subpage:#04x}\t{name}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn edit(
+    session: &mut Session<'_>,
+    arguments: &Arguments,
+    page: u8,
+    mut bytes: Vec<u8>,
+) -> Result<(), Failure> {
+    let fields = known(page).map_or(&[][..], |page| page.fields);
+    for change in &arguments.edit {
+        let pair = change.split_once('=').and_then(|(name, value)| {
+            let by_name = |field: &&Field| {
+                let short = field.0.split(" (").next().unwrap_or(field.0);
+                field.0.eq_ignore_ascii_case(name) || short.eq_ignore_ascii_case(name)
             };
-            return self.output.value(&pages.iter().map(one).collect::<Vec<_>>());
+            Some((*fields.iter().find(by_name)?, parse_number(value).ok()?))
+        });
+        let wrong = || {
+            let names: Vec<&str> = fields.iter().map(|field| field.0).collect();
+            let names = if names.is_empty() { "none".into() } else { names.join("; ") };
+            Failure::usage(format!("`{change}` is not FIELD=VALUE; fields: {names}"))
+        };
+        let (field, value) = pair.ok_or_else(wrong)?;
+        if value >> field.3 != 0 {
+            let bits = counted(field.3, "bit", "bits");
+            let line = format!("`{change}`: {} has {bits}", field.0);
+            return Err(Failure::usage(line));
         }
-        for (page, subpage) in pages {
-            let name = known(page).map_or("", |page| page.name);
-            match subpage {
-                None => self.output.line(format!("{page:#04x}\t{name}"))?,
-                Some(subpage) => self.output.line(format!("{page:#04x},{subpage:#04x}\t{name}"))?,
-            }
-        }
-        Ok(())
+        set(&mut bytes, field, value).ok_or_else(wrong)?;
     }
-
-    fn edit(&mut self, arguments: &Arguments, page: u8, mut bytes: Vec<u8>) -> Result<(), Failure> {
-        let fields = known(page).map_or(&[][..], |page| page.fields);
-        for change in &arguments.edit {
-            let pair = change.split_once('=').and_then(|(name, value)| {
-                let by_name = |field: &&Field| {
-                    let short = field.0.split(" (").next().unwrap_or(field.0);
-                    field.0.eq_ignore_ascii_case(name) || short.eq_ignore_ascii_case(name)
-                };
-                Some((*fields.iter().find(by_name)?, parse_number(value).ok()?))
-            });
-            let wrong = || {
-                let names: Vec<&str> = fields.iter().map(|field| field.0).collect();
-                let names = if names.is_empty() { "none".into() } else { names.join("; ") };
-                Failure::usage(format!("`{change}` is not FIELD=VALUE; fields: {names}"))
-            };
-            let (field, value) = pair.ok_or_else(wrong)?;
-            if value >> field.3 != 0 {
-                let bits = counted(field.3, "bit", "bits");
-                let line = format!("`{change}`: {} has {bits}", field.0);
-                return Err(Failure::usage(line));
-            }
-            set(&mut bytes, field, value).ok_or_else(wrong)?;
-        }
-        let pass = self.pass();
-        arguments.consent.ask(&format!("{pass}: the unit will work with different parameters."))?;
-        // PS is reserved in MODE SELECT, and so is the data length.
-        bytes[0] &= 0x7F;
-        let mut list = vec![0; ModeHeader::LENGTH_10];
-        list.extend(&bytes);
-        let length = list.len() as u16;
-        let sp = arguments.control == 3;
-        let select = ModeSelect { pf: true, sp, parameter_list_length: length };
-        self.scsi(Cdb::ModeSelect10(select), ScsiData::Out(list), TIMEOUT_MS)?;
-        done(self.output, &json!({ "page": page, "bytes": bytes }), "Mode page changed")
-    }
+    let pass = session.pass();
+    arguments.consent.ask(&format!("{pass}: the unit will work with different parameters."))?;
+    // PS is reserved in MODE SELECT, and so is the data length.
+    bytes[0] &= 0x7F;
+    let mut list = vec![0; ModeHeader::LENGTH_10];
+    list.extend(&bytes);
+    let length = list.len() as u16;
+    let sp = arguments.control == 3;
+    let select = ModeSelect { pf: true, sp, parameter_list_length: length };
+    session.scsi(Cdb::ModeSelect10(select), ScsiData::Out(list), TIMEOUT_MS)?;
+    done(session.output, &json!({ "page": page, "bytes": bytes }), "Mode page changed")
 }
 
 #[cfg(test)]

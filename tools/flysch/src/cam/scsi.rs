@@ -111,196 +111,206 @@ pub(super) struct CapacityArguments {
     help: Option<bool>,
 }
 
-impl Session<'_> {
-    pub(super) fn tur(&mut self) -> Result<(), Failure> {
-        let (is_ready, why) = match self.language() {
-            Language::Scsi => {
-                let cdb = Cdb::TestUnitReady.to_bytes();
-                let reply = self.try_scsi(cdb, ScsiData::None, TIMEOUT_MS)?;
-                (is_good(&reply), complaint(cdb[0], &reply))
-            }
-            Language::Ata => (self.ata_no_data(Opcode::CheckPowerMode)?, String::new()),
-            Language::Nvme => {
-                let namespace = self.unit.path.lun as u32;
-                let command = AdminCommand::identify(Cns::Namespace, namespace);
-                let status = NvmeStatus::of_field(self.try_nvme(command)?.status.status);
-                (status == NvmeStatus::Success, status.to_string())
-            }
-            Language::Mmc => {
-                let status = self.card_status()?;
-                (status.is_ready(), format!("it is in state {}", status.state()))
-            }
-        };
-        let words = if is_ready { "Unit is ready" } else { "Unit is not ready" };
-        match self.output.json() {
-            true => self.output.value(&json!({ "ready": is_ready }))?,
-            false => self.output.line(words)?,
+pub(super) fn tur(session: &mut Session<'_>) -> Result<(), Failure> {
+    let (is_ready, why) = match session.language() {
+        Language::Scsi => {
+            let cdb = Cdb::TestUnitReady.to_bytes();
+            let reply = session.try_scsi(cdb, ScsiData::None, TIMEOUT_MS)?;
+            (is_good(&reply), complaint(cdb[0], &reply))
         }
-        match (is_ready, why.is_empty()) {
-            (true, _) => Ok(()),
-            (false, true) => Err(Failure::Status { status: 1, line: None }),
-            (false, false) => Err(Failure::failed(format!("{}: {why}", self.pass()))),
+        Language::Ata => (ata_no_data(session, Opcode::CheckPowerMode)?, String::new()),
+        Language::Nvme => {
+            let namespace = session.unit.path.lun as u32;
+            let command = AdminCommand::identify(Cns::Namespace, namespace);
+            let status = NvmeStatus::of_field(session.try_nvme(command)?.status.status);
+            (status == NvmeStatus::Success, status.to_string())
         }
+        Language::Mmc => {
+            let status = session.card_status()?;
+            (status.is_ready(), format!("it is in state {}", status.state()))
+        }
+    };
+    let words = if is_ready { "Unit is ready" } else { "Unit is not ready" };
+    match session.output.json() {
+        true => session.output.value(&json!({ "ready": is_ready }))?,
+        false => session.output.line(words)?,
     }
+    match (is_ready, why.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure::Status { status: 1, line: None }),
+        (false, false) => Err(Failure::failed(format!("{}: {why}", session.pass()))),
+    }
+}
 
-    /// A command without data; returns whether it succeeded.
-    fn ata_no_data(&mut self, opcode: Opcode) -> Result<bool, Failure> {
-        let task = flysch_api::command::Taskfile {
-            command: opcode.into_bits(),
-            device: device::LBA,
-            ..Default::default()
-        };
-        let reply =
-            self.try_ata(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
-        Ok(!reply.status.is_error())
-    }
+/// A command without data; returns whether it succeeded.
+fn ata_no_data(session: &mut Session<'_>, opcode: Opcode) -> Result<bool, Failure> {
+    let task = flysch_api::command::Taskfile {
+        command: opcode.into_bits(),
+        device: device::LBA,
+        ..Default::default()
+    };
+    let reply =
+        session.try_ata(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
+    Ok(!reply.status.is_error())
+}
 
-    pub(super) fn start_stop(&mut self, start: bool, load: bool) -> Result<(), Failure> {
-        let verb = if start { "start" } else { "stop" };
-        let (is_good, why) = match self.language() {
-            Language::Scsi => {
-                let cdb = Cdb::StartStopUnit(StartStop::new(start, load)).to_bytes();
-                let reply = self.try_scsi(cdb, ScsiData::None, START_TIMEOUT_MS)?;
-                (is_good(&reply), complaint(cdb[0], &reply))
-            }
-            Language::Ata if !load => {
-                let opcode = if start { Opcode::IdleImmediate } else { Opcode::StandbyImmediate };
-                (self.ata_no_data(opcode)?, format!("{opcode}: the device refused"))
-            }
-            _ => return Err(self.speaks_not("START STOP UNIT", None)),
-        };
-        if !is_good {
-            let pass = self.pass();
-            let line = format!("{pass}: Error received from {verb} unit command: {why}");
-            return Err(Failure::failed(line));
+pub(super) fn start_stop(
+    session: &mut Session<'_>,
+    start: bool,
+    load: bool,
+) -> Result<(), Failure> {
+    let verb = if start { "start" } else { "stop" };
+    let (is_good, why) = match session.language() {
+        Language::Scsi => {
+            let cdb = Cdb::StartStopUnit(StartStop::new(start, load)).to_bytes();
+            let reply = session.try_scsi(cdb, ScsiData::None, START_TIMEOUT_MS)?;
+            (is_good(&reply), complaint(cdb[0], &reply))
         }
-        let medium = match (load, start) {
-            (false, _) => "",
-            (true, true) => ", Media loaded",
-            (true, false) => ", Media ejected",
-        };
-        let done = if start { "started" } else { "stopped" };
-        match self.output.json() {
-            true => self.output.value(&json!({ "unit": done })),
-            false => self.output.line(format!("Unit {done} successfully{medium}")),
+        Language::Ata if !load => {
+            let opcode = if start { Opcode::IdleImmediate } else { Opcode::StandbyImmediate };
+            (ata_no_data(session, opcode)?, format!("{opcode}: the device refused"))
         }
+        _ => return Err(session.speaks_not("START STOP UNIT", None)),
+    };
+    if !is_good {
+        let pass = session.pass();
+        let line = format!("{pass}: Error received from {verb} unit command: {why}");
+        return Err(Failure::failed(line));
     }
+    let medium = match (load, start) {
+        (false, _) => "",
+        (true, true) => ", Media loaded",
+        (true, false) => ", Media ejected",
+    };
+    let done = if start { "started" } else { "stopped" };
+    match session.output.json() {
+        true => session.output.value(&json!({ "unit": done })),
+        false => session.output.line(format!("Unit {done} successfully{medium}")),
+    }
+}
 
-    pub(super) fn inquiry(&mut self, arguments: &InquiryArguments) -> Result<(), Failure> {
-        let InquiryArguments { data, serial, rate, .. } = *arguments;
-        let all = !(data || serial || rate);
-        if self.language() != Language::Scsi {
-            return Err(self.speaks_not("SCSI", None));
-        }
-        let page = None;
-        let length = INQUIRY_LENGTH as u16;
-        let cdb = Cdb::Inquiry { page, allocation_length: length };
-        let bytes = self.scsi(cdb, ScsiData::In(length.into()), TIMEOUT_MS)?;
-        let inquiry = InquiryData::parse(&bytes).map_err(Failure::failed)?;
-        let number = if all || serial { self.serial_number()? } else { None };
-        let pass = self.pass();
-        if self.output.json() {
-            let value = json!({
-                "device": pass,
-                "type": inquiry.peripheral.device_type().into_bits(),
-                "removable": inquiry.removable,
-                "version": inquiry.version,
-                "vendor": inquiry.vendor.to_string(),
-                "product": inquiry.product.to_string(),
-                "revision": inquiry.revision.to_string(),
-                "queueing": inquiry.command_queuing,
-                "serial": number,
-            });
-            return self.output.value(&value);
-        }
-        if all || data {
-            self.output.line(format!("{pass}: {}", in_words(&inquiry)))?;
-        }
-        if let Some(number) = number {
-            // Alone it is the answer to a question, with other lines it needs its name.
-            match all || data || rate {
-                true => self.output.line(format!("{pass}: Serial Number {number}"))?,
-                false => self.output.line(number)?,
-            }
-        }
-        if all || rate {
-            let queueing = if inquiry.command_queuing { ", Command Queueing Enabled" } else { "" };
-            let rate = self.transfer_rate();
-            self.output.line(format!("{pass}: {rate} transfers{queueing}"))?;
-        }
-        Ok(())
+pub(super) fn inquiry(
+    session: &mut Session<'_>,
+    arguments: &InquiryArguments,
+) -> Result<(), Failure> {
+    let InquiryArguments { data, serial, rate, .. } = *arguments;
+    let all = !(data || serial || rate);
+    if session.language() != Language::Scsi {
+        return Err(session.speaks_not("SCSI", None));
     }
+    let page = None;
+    let length = INQUIRY_LENGTH as u16;
+    let cdb = Cdb::Inquiry { page, allocation_length: length };
+    let bytes = session.scsi(cdb, ScsiData::In(length.into()), TIMEOUT_MS)?;
+    let inquiry = InquiryData::parse(&bytes).map_err(Failure::failed)?;
+    let number = if all || serial { serial_number(session)? } else { None };
+    let pass = session.pass();
+    if session.output.json() {
+        let value = json!({
+            "device": pass,
+            "type": inquiry.peripheral.device_type().into_bits(),
+            "removable": inquiry.removable,
+            "version": inquiry.version,
+            "vendor": inquiry.vendor.to_string(),
+            "product": inquiry.product.to_string(),
+            "revision": inquiry.revision.to_string(),
+            "queueing": inquiry.command_queuing,
+            "serial": number,
+        });
+        return session.output.value(&value);
+    }
+    if all || data {
+        session.output.line(format!("{pass}: {}", in_words(&inquiry)))?;
+    }
+    if let Some(number) = number {
+        // Alone it is the answer to a question, with other lines it needs its name.
+        match all || data || rate {
+            true => session.output.line(format!("{pass}: Serial Number {number}"))?,
+            false => session.output.line(number)?,
+        }
+    }
+    if all || rate {
+        let queueing = if inquiry.command_queuing { ", Command Queueing Enabled" } else { "" };
+        let rate = super::buses::transfer_rate(session);
+        session.output.line(format!("{pass}: {rate} transfers{queueing}"))?;
+    }
+    Ok(())
+}
 
-    fn serial_number(&mut self) -> Result<Option<String>, Failure> {
-        let page = Some(VpdPage::UnitSerialNumber.into_bits());
-        let cdb = Cdb::Inquiry { page, allocation_length: PAGE_MAX }.to_bytes();
-        let reply = self.try_scsi(cdb, ScsiData::In(PAGE_MAX.into()), TIMEOUT_MS)?;
-        let number = is_good(&reply).then(|| vpd::serial_number(&reply.data).ok().map(text));
-        Ok(number.flatten())
-    }
+fn serial_number(session: &mut Session<'_>) -> Result<Option<String>, Failure> {
+    let page = Some(VpdPage::UnitSerialNumber.into_bits());
+    let cdb = Cdb::Inquiry { page, allocation_length: PAGE_MAX }.to_bytes();
+    let reply = session.try_scsi(cdb, ScsiData::In(PAGE_MAX.into()), TIMEOUT_MS)?;
+    let number = is_good(&reply).then(|| vpd::serial_number(&reply.data).ok().map(text));
+    Ok(number.flatten())
+}
 
-    pub(super) fn reportluns(&mut self, arguments: &LunsArguments) -> Result<(), Failure> {
-        let select = SelectReport::from_bits(arguments.report);
-        let cdb = Cdb::ReportLuns { select, allocation_length: LUNS_MAX };
-        let bytes = self.scsi(cdb, ScsiData::In(LUNS_MAX), TIMEOUT_MS)?;
-        let found: Vec<_> = luns::parse(&bytes).map_err(Failure::failed)?.0.collect();
-        if self.output.json() {
-            let all: Vec<String> = found.iter().map(ToString::to_string).collect();
-            return self.output.value(&json!({ "luns": all }));
-        }
-        if !arguments.list {
-            self.output.line(counted(found.len(), "LUN found", "LUNs found"))?;
-        }
-        if !arguments.count {
-            for lun in found {
-                self.output.line(lun)?;
-            }
-        }
-        Ok(())
+pub(super) fn reportluns(
+    session: &mut Session<'_>,
+    arguments: &LunsArguments,
+) -> Result<(), Failure> {
+    let select = SelectReport::from_bits(arguments.report);
+    let cdb = Cdb::ReportLuns { select, allocation_length: LUNS_MAX };
+    let bytes = session.scsi(cdb, ScsiData::In(LUNS_MAX), TIMEOUT_MS)?;
+    let found: Vec<_> = luns::parse(&bytes).map_err(Failure::failed)?.0.collect();
+    if session.output.json() {
+        let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+        return session.output.value(&json!({ "luns": all }));
     }
+    if !arguments.list {
+        session.output.line(counted(found.len(), "LUN found", "LUNs found"))?;
+    }
+    if !arguments.count {
+        for lun in found {
+            session.output.line(lun)?;
+        }
+    }
+    Ok(())
+}
 
-    /// Last block and bytes per block.
-    fn capacity(&mut self, long: bool) -> Result<(u64, u32), Failure> {
-        if self.language() != Language::Scsi {
-            let short = self.short_answer();
-            let target = self.unit.path.target as u8;
-            let control = self.stack().and_then(|stack| stack.ahci());
-            if let Some(control) = control.filter(|control| control.devices().multiplier.is_some())
-            {
-                let identify = &control.devices().at(target).ok_or(short)?.identify;
-                return Ok((identify.sectors().saturating_sub(1), identify.sector_bytes()));
-            }
-            let geometry = self.stack().map(|stack| stack.geometry()).ok_or(short)?;
-            return Ok((geometry.blocks.saturating_sub(1), geometry.block_size));
+/// Last block and bytes per block.
+fn capacity(session: &mut Session<'_>, long: bool) -> Result<(u64, u32), Failure> {
+    if session.language() != Language::Scsi {
+        let short = short_answer(session);
+        let target = session.unit.path.target as u8;
+        let control = session.stack().and_then(|stack| stack.ahci());
+        if let Some(control) = control.filter(|control| control.devices().multiplier.is_some()) {
+            let identify = &control.devices().at(target).ok_or(short)?.identify;
+            return Ok((identify.sectors().saturating_sub(1), identify.sector_bytes()));
         }
-        if !long {
-            let length = Capacity10::LENGTH as u32;
-            let bytes = self.scsi(Cdb::ReadCapacity10, ScsiData::In(length), TIMEOUT_MS)?;
-            let bytes = bytes.first_chunk();
-            let short = Capacity10::parse(bytes.ok_or_else(|| self.short_answer())?);
-            if short.last_lba != u32::MAX {
-                return Ok((short.last_lba.into(), short.block_length));
-            }
-        }
-        let length = Capacity16::LENGTH as u32;
-        let cdb = Cdb::ReadCapacity16 { allocation_length: length };
-        let bytes = self.scsi(cdb, ScsiData::In(length), TIMEOUT_MS)?;
-        let long = Capacity16::parse(&bytes).map_err(Failure::failed)?;
-        Ok((long.last_lba, long.block_length))
+        let geometry = session.stack().map(|stack| stack.geometry()).ok_or(short)?;
+        return Ok((geometry.blocks.saturating_sub(1), geometry.block_size));
     }
+    if !long {
+        let length = Capacity10::LENGTH as u32;
+        let bytes = session.scsi(Cdb::ReadCapacity10, ScsiData::In(length), TIMEOUT_MS)?;
+        let bytes = bytes.first_chunk();
+        let short = Capacity10::parse(bytes.ok_or_else(|| short_answer(session))?);
+        if short.last_lba != u32::MAX {
+            return Ok((short.last_lba.into(), short.block_length));
+        }
+    }
+    let length = Capacity16::LENGTH as u32;
+    let cdb = Cdb::ReadCapacity16 { allocation_length: length };
+    let bytes = session.scsi(cdb, ScsiData::In(length), TIMEOUT_MS)?;
+    let long = Capacity16::parse(&bytes).map_err(Failure::failed)?;
+    Ok((long.last_lba, long.block_length))
+}
 
-    fn short_answer(&self) -> Failure {
-        Failure::failed(format!("{}: the answer is too short", self.pass()))
-    }
+fn short_answer(session: &Session<'_>) -> Failure {
+    Failure::failed(format!("{}: the answer is too short", session.pass()))
+}
 
-    pub(super) fn readcap(&mut self, arguments: &CapacityArguments) -> Result<(), Failure> {
-        let form = arguments.form;
-        let (last, block) = self.capacity(form.long)?;
-        if self.output.json() {
-            return self.output.value(&json!({ "last_block": last, "block_length": block }));
-        }
-        self.output.line(form.line(last, block))
+pub(super) fn readcap(
+    session: &mut Session<'_>,
+    arguments: &CapacityArguments,
+) -> Result<(), Failure> {
+    let form = arguments.form;
+    let (last, block) = capacity(session, form.long)?;
+    if session.output.json() {
+        return session.output.value(&json!({ "last_block": last, "block_length": block }));
     }
+    session.output.line(form.line(last, block))
 }
 
 impl CapacityForm {

@@ -41,6 +41,15 @@ impl End {
         matches!(self, Self::Stream)
     }
 
+    /// The files of this machine behind it.
+    pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Self::Stream => Ok(Vec::new()),
+            Self::File(path) => Ok(vec![path.clone()]),
+            Self::Target(_, target) => target.files(),
+        }
+    }
+
     /// The stack, if this end is a target.
     pub(super) fn open(&self, needs: &Needs) -> Result<Option<Disk>, Failure> {
         match self {

@@ -6,12 +6,15 @@ mod rpmb;
 mod settings;
 mod upkeep;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_emmc::{Operation, Output as Answer};
 use flysch_rig::{EmmcControl, Needs, Stack, Target};
 use flysch_wire::mmc::ExtCsd;
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::output::Output;
 
 /// Options of `flysch emmc`.
@@ -92,8 +95,20 @@ enum Read {
     Read,
 }
 
+impl What {
+    /// The files that it reads.
+    fn inputs(&self) -> Vec<&Path> {
+        match self {
+            Self::Ffu(arguments) => vec![arguments.image.as_path()],
+            Self::Rpmb(verb) => verb.inputs(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.inputs())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.emmc() else {

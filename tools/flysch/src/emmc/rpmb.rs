@@ -58,6 +58,19 @@ pub(super) enum Verb {
     },
 }
 
+impl Verb {
+    /// The files that it reads.
+    pub(super) fn inputs(&self) -> Vec<&Path> {
+        match self {
+            Self::WriteKey { key, .. } => vec![key.as_path()],
+            Self::ReadCounter { key } | Self::ReadBlock { key, .. } => {
+                key.iter().map(PathBuf::as_path).collect()
+            }
+            Self::WriteBlock { data, key, .. } => vec![data.as_path(), key.as_path()],
+        }
+    }
+}
+
 fn address(text: &str) -> Result<u16, String> {
     let number = crate::number::parse_number(text)?;
     number.try_into().map_err(|_| format!("`{text}` is not a block: RPMB has at most 65536"))

@@ -53,7 +53,7 @@ pub(super) struct EraseArguments {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FirmwareArguments {
     /// The maker's image for exactly this card.
-    image: PathBuf,
+    pub(super) image: PathBuf,
     #[command(flatten)]
     consent: Consent,
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::session::Session;
 use crate::failure::Failure;
-use crate::file::failed;
+use crate::file::{failed, spare_inputs};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -59,6 +59,7 @@ fn out(
     path: &Path,
     output: &mut Output,
 ) -> Result<u64, Failure> {
+    spare_inputs(path, &session.files)?;
     let mut sink = Sink::open(path).map_err(|error| failed(path, error))?;
     if sink.is_standard_output() {
         output.give_away();
@@ -98,6 +99,7 @@ fn put(sink: &mut Sink, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn into(session: &mut Session, path: &Path, to: ProviderId) -> Result<u64, Failure> {
+    session.files.iter().try_for_each(|file| spare_inputs(file, [path]))?;
     let shown = PathBuf::from(path);
     let fail = |error: std::io::Error| Failure::of(shown.display(), error);
     let mut source: Box<dyn Read> = match path.as_os_str().as_encoded_bytes() {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flysch_api::block::{self, Cause};
+use flysch_api::count::counted;
 use flysch_geom::class::gate::{self, Queue, Request, Wanted};
 use flysch_geom::{Shape, class};
 use flysch_nbd::client::{Client, Remote, TRIM_LONGEST};
@@ -124,7 +125,8 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let rest = remote.size % u64::from(sector);
     if rest > 0 {
         output.note(format!(
-            "{place}: its last {rest} bytes are left out: they are not a whole sector"
+            "{place}: {} left out: not a whole sector",
+            counted(rest, "byte at its end is", "bytes at its end are")
         ));
     }
     let longest = u64::from(remote.longest) / u64::from(sector) * u64::from(sector);
@@ -143,7 +145,7 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let made = gate::create(&mut session.graph, server, (shape, gate));
     let provider = made.map_err(|error| session.failure(error))?;
     // Whoever was asked while it was tasted may be gone already.
-    let made = session.graph.providers().find(|(id, _)| *id == provider);
+    let made = session.graph.objects().providers().find(|(id, _)| *id == provider);
     made.map(|(_, it)| it.name.clone()).ok_or_else(|| {
         Failure::of(place, "the server went away while the classes examined its disk")
     })

@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         }),
         Verb::Destroy { force, names } => names.iter().try_for_each(|name| {
             let geom = label::find(graph, name)?;
-            let under = graph.under(geom);
+            let under = graph.objects().under(geom);
             class::destroy(graph, geom, *force)?;
             under.map_or(Ok(()), |under| class::clear(graph, "LABEL", under))
         }),

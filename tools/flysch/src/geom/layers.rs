@@ -16,7 +16,7 @@ impl Layers {
         for usage in plan.usage() {
             let id = usage.provider;
             let is_new = self.known.iter().all(|(known, _)| *known != id);
-            if let (true, Some(there)) = (is_new, graph.find_provider(id)) {
+            if let (true, Some(there)) = (is_new, graph.objects().provider(id)) {
                 let class = graph[there.geom].class.name().to_string();
                 let layer = Layer { class, provider: there.name.clone(), ..Layer::default() };
                 self.known.push((id, layer));

@@ -60,13 +60,13 @@ fn wanted<'s>(
     names: &[String],
 ) -> Result<Vec<(GeomId, &'s Geom)>, Failure> {
     if names.is_empty() {
-        return Ok(session.graph.geoms_of(class).collect());
+        return Ok(session.graph.objects().geoms_of(class).collect());
     }
     let mut all = Vec::new();
     for name in names {
         let bare = name.strip_prefix("/dev/").unwrap_or(name);
         let found: Vec<_> =
-            session.graph.geoms_of(class).filter(|(_, geom)| geom.name == bare).collect();
+            session.graph.objects().geoms_of(class).filter(|(_, geom)| geom.name == bare).collect();
         if found.is_empty() {
             session.graph.geom(class, name).map_err(|error| session.failure(error))?;
         }

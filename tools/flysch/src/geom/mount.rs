@@ -230,7 +230,7 @@ impl Mount {
     /// The next order. Rebuilds continue in between; if servers can fail or disks can come and go,
     /// they are checked from time to time.
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
-        let has_gates = self.session.graph.geoms_of("GATE").next().is_some();
+        let has_gates = self.session.graph.objects().geoms_of("GATE").next().is_some();
         let look = (has_gates || !self.session.rigs.is_empty()).then_some(LOOK);
         let piece = self.rebuilds.iter().map(|it| it.rebuild.due()).min();
         let piece = piece.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
@@ -344,7 +344,7 @@ impl Mount {
     }
 
     fn providers(&self) -> impl Iterator<Item = (ProviderId, &Provider)> {
-        let all = self.session.graph.providers();
+        let all = self.session.graph.objects().providers();
         all.filter(|(_, it)| it.error.is_none() && it.media_size > 0 && is_path(&it.name))
     }
 
@@ -394,7 +394,7 @@ impl Mount {
     fn failed(&mut self, handle: u64, what: &str, (at, error): (u64, block::Error)) -> Errno {
         let name = self.handles.get(&handle).map_or("?", |open| &open.name);
         let line = format!("{name}: {what} at {at}: {error}");
-        self.session.graph.say(line);
+        self.session.graph.record.say(line);
         errno(error)
     }
 }
@@ -479,7 +479,7 @@ impl Disks for Mount {
         let access = if wanted.writes { Access::new(1, 1, 0) } else { Access::READ };
         let opened = self.session.graph.open(id, access);
         let consumer = opened.map_err(|error| {
-            self.session.graph.say(format!("{error}"));
+            self.session.graph.record.say(format!("{error}"));
             match error.kind {
                 Kind::NotPermitted | Kind::Busy => Errno::PERM,
                 Kind::Io(error) => errno(error),
@@ -560,7 +560,7 @@ impl Disks for Mount {
 
     fn close(&mut self, handle: u64) {
         if let Err(error) = self.end(handle) {
-            self.session.graph.say(format!("{error}"));
+            self.session.graph.record.say(format!("{error}"));
         }
         // What was written is tasted anew.
         self.session.graph.settle();

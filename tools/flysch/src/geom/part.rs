@@ -220,12 +220,12 @@ fn find(session: &Session, name: &str) -> Result<GeomId, Failure> {
         if let Err(missing) = session.graph.provider(name) {
             return session.failure(missing);
         }
-        let verdicts = session.graph.verdicts();
+        let verdicts = session.graph.record.verdicts();
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
         let verdict = verdicts.filter(|v| v.class == "PART" && v.provider == wanted).last();
         let why = verdict.map_or_else(String::new, |v| format!(" ({})", v.taste.reason().text));
         let remedy = "make one with `part create`";
-        Failure::usage(format!("{wanted}: there is no partition table{why}; {remedy}"))
+        Failure::failed(format!("{wanted}: there is no partition table{why}; {remedy}"))
     })
 }
 
@@ -239,7 +239,7 @@ fn sectors(
     geom: GeomId,
     given: Option<&String>,
 ) -> Result<Option<u64>, Failure> {
-    let under = session.graph.under(geom);
+    let under = session.graph.objects().under(geom);
     let sector = under.map_or(512, |under| session.graph[under].sector_size);
     given.map(|given| text::sectors(given, sector).map_err(Failure::usage)).transpose()
 }

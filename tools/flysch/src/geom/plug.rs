@@ -93,7 +93,7 @@ impl Changed {
 
 fn failure(error: PlugError) -> Failure {
     match error {
-        PlugError::Failed { .. } => Failure::failed(error),
+        PlugError::Unknown { .. } | PlugError::Failed { .. } => Failure::failed(error),
         _ => Failure::usage(error),
     }
 }
@@ -162,7 +162,7 @@ impl Session {
             let news = self.rigs[at].look().map_err(failure);
             match news.and_then(|news| self.take_in(news)) {
                 Ok(all) => found.extend(all.into_iter().filter(|it| it.is_there)),
-                Err(error) => self.graph.say(format!("DISK: {error}")),
+                Err(error) => self.graph.record.say(format!("DISK: {error}")),
             }
         }
         found.into_iter().map(|it| it.disk).collect()
@@ -174,7 +174,7 @@ impl Session {
             if self.rigs.iter().any(|rig| rig.has(&name))
                 && let Err(error) = self.rescan(Some(&name))
             {
-                self.graph.say(format!("DISK: {name}: {error}"));
+                self.graph.record.say(format!("DISK: {name}: {error}"));
             }
         }
     }
@@ -184,7 +184,7 @@ impl Session {
         for news in news {
             match news {
                 News::Lost(disk) => {
-                    self.graph.say(format!("DISK: {disk}: lost"));
+                    self.graph.record.say(format!("DISK: {disk}: lost"));
                     if let Some(provider) = self.lane_of(&disk) {
                         self.lanes.remove(&provider);
                         disk::changed(&mut self.graph, provider, Change::Gone);
@@ -192,7 +192,7 @@ impl Session {
                     all.push(Changed { disk, is_there: false });
                 }
                 News::Found(disk) => {
-                    self.graph.say(format!("DISK: {}: found", disk.name));
+                    self.graph.record.say(format!("DISK: {}: found", disk.name));
                     let Source::Lanes(lanes) = disk.source else { continue };
                     let gone = Rc::clone(&self.gone);
                     let medium = OnRig::new(&lanes[0], (disk.name.clone(), disk.serial), gone);
@@ -217,7 +217,7 @@ impl Session {
             Change::Medium => "may have another medium".into(),
             _ => return,
         };
-        self.graph.say(format!("DISK: {}: {what}", disk.name));
+        self.graph.record.say(format!("DISK: {}: {what}", disk.name));
         let Some(provider) = self.lane_of(&disk.name) else { return };
         if let Source::Lanes(lanes) = disk.source {
             self.lanes.insert(provider, lanes);
@@ -228,7 +228,7 @@ impl Session {
     fn lane_of(&self, name: &str) -> Option<ProviderId> {
         let mut all = self.lanes.keys().copied();
         all.find(|provider| {
-            self.graph.find_provider(*provider).is_some_and(|there| there.name == name)
+            self.graph.objects().provider(*provider).is_some_and(|there| there.name == name)
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::output::Output;
 /// Reads the file of a rig.
 pub(super) fn read(path: &Path) -> Result<RigFile, Failure> {
     let classes = flysch_geom::all().map(|class| class.name());
-    let rig = RigFile::read(path, &classes).map_err(Failure::usage)?;
+    let rig = RigFile::read(path, &classes)?;
     events(&rig)?;
     Ok(rig)
 }

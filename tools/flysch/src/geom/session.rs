@@ -69,9 +69,26 @@ pub(super) struct Disks<'a> {
     pub(super) rigs: &'a [RigFile],
 }
 
+impl Disks<'_> {
+    /// Whether any is.
+    pub(super) fn are_given(&self) -> bool {
+        !(self.images.is_empty() && self.targets.is_empty() && self.rigs.is_empty())
+    }
+
+    /// The files that hold their data, and the rigs.
+    fn files(&self) -> Vec<PathBuf> {
+        let images = self.images.iter().map(|image| image.path.as_path());
+        let targets = self.targets.iter().filter_map(Target::file);
+        let rigs = self.rigs.iter().flat_map(|rig| rig.images().chain([rig.path.as_path()]));
+        images.chain(targets).chain(rigs).map(PathBuf::from).collect()
+    }
+}
+
 /// A graph, and the owner of its disks.
 pub(super) struct Session {
     pub(super) graph: Graph,
+    /// The files that hold the data of its disks.
+    pub(super) files: Vec<PathBuf>,
     /// Whether foreign data is overwritten.
     pub(super) force: bool,
     /// Whether verbs report what they did (`-v`).
@@ -127,9 +144,14 @@ fn unit_of(target: &Target) -> Option<u64> {
     }
 }
 
+/// What to say where nothing was given to work on.
+pub(super) const NO_DISKS: &str =
+    "name images with -f FILE, targets with --on TARGET, or a rig with --rig FILE";
+
 impl Session {
     pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
         let mut this = Self::new(disks.rigs, force);
+        this.files = disks.files();
         for image in disks.images {
             this.insert(image)?;
         }
@@ -182,6 +204,7 @@ impl Session {
         graph.set_clock(super::stats::clock);
         Self {
             graph,
+            files: Vec::new(),
             force,
             verbose: false,
             base: PathBuf::new(),
@@ -249,19 +272,20 @@ impl Session {
     /// The provider of this name.
     pub(super) fn provider(&self, name: &str) -> Result<ProviderId, Failure> {
         self.graph.provider(name).map_err(|error| {
-            let names: Vec<&str> = self.graph.providers().map(|(_, it)| &it.name[..]).collect();
+            let names: Vec<&str> =
+                self.graph.objects().providers().map(|(_, it)| &it.name[..]).collect();
             let hint = did_you_mean(name, &names);
             let hint = hint.trim_start_matches(", ");
             match hint {
                 "" => self.failure(error),
-                hint => Failure::usage(format!("{name}: there is no such provider, {hint}")),
+                hint => Failure::failed(format!("{name}: there is no such provider, {hint}")),
             }
         })
     }
 
     /// Reports metadata that a class found but does not accept: it appears in no list.
     pub(super) fn note_refused(&self, class: &str, output: &Output) {
-        for verdict in self.graph.verdicts().filter(|it| it.class == class) {
+        for verdict in self.graph.record.verdicts().filter(|it| it.class == class) {
             if verdict.taste.outcome() == Outcome::Refused {
                 let (name, why) = (&verdict.provider, &verdict.taste.reason().text);
                 output.note(format!("{name}: not shown: {why}; `geom why {name}` tells more"));
@@ -286,10 +310,18 @@ impl Session {
         let complaint = self.complaint.borrow_mut().take();
         let beneath = || self.rigs.iter().find_map(OpenRig::failure);
         match (error.kind, complaint.or_else(beneath)) {
-            (Kind::NotFound | Kind::Invalid, _) => Failure::usage(error),
+            (Kind::Invalid, _) => Failure::usage(error),
+            (Kind::NotFound, _) if self.is_empty() => {
+                Failure::failed(format!("{error}; {NO_DISKS}"))
+            }
             (Kind::Io(_), Some(complaint)) => Failure::of(error.object, complaint),
             _ => Failure::failed(error),
         }
+    }
+
+    /// Whether there is not one provider.
+    pub(super) fn is_empty(&self) -> bool {
+        self.graph.objects().providers().next().is_none()
     }
 
     /// Keeps files that were made for targets and rigs.

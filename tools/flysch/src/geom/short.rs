@@ -18,6 +18,11 @@ const FORMS: [(&str, &str); 10] = [
     ("zonectl", "zone"),
 ];
 
+/// The names of the short forms.
+pub(super) fn forms() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().map(|(form, _)| *form)
+}
+
 /// Options of `geom` that take a value, and that take none: they may precede the verb.
 const VALUED: [&str; 5] = ["-f", "--on", "--rig", "--socket", "--script"];
 const BARE: [&str; 3] = ["--force", "--json", "-v"];

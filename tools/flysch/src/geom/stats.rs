@@ -56,7 +56,7 @@ pub(crate) fn clock() -> u64 {
 /// The current counters.
 pub(super) fn snapshot(graph: &Graph) -> Snapshot {
     let mut counters = Vec::new();
-    for (id, provider) in graph.providers() {
+    for (id, provider) in graph.objects().providers() {
         let rank = graph[provider.geom].rank;
         let of = (id.number(), &provider.name[..], rank);
         counters.push(counter(of, false, &provider.statistics));

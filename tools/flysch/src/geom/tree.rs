@@ -12,7 +12,7 @@ use crate::output::Output;
 pub(super) fn run(session: &Session, output: &mut Output) -> Result<(), Failure> {
     let graph = &session.graph;
     let is_root = |id: &GeomId| graph[*id].consumers.is_empty();
-    let roots: Vec<GeomId> = graph.geoms().map(|(id, _)| id).filter(is_root).collect();
+    let roots: Vec<GeomId> = graph.objects().geoms().map(|(id, _)| id).filter(is_root).collect();
     if output.json() {
         let all: Vec<Value> = roots.iter().map(|id| geom_json(session, *id)).collect();
         return output.value(&all);
@@ -58,7 +58,7 @@ pub(super) fn columns(session: &Session, output: &mut Output) -> Result<(), Fail
         return run(session, output);
     }
     let mut lines = Vec::new();
-    for (id, _) in graph.geoms().filter(|(_, geom)| geom.consumers.is_empty()) {
+    for (id, _) in graph.objects().geoms().filter(|(_, geom)| geom.consumers.is_empty()) {
         lines_of(session, (id, 0), &mut lines);
     }
     let widest = |heading: &str, lengths: &mut dyn Iterator<Item = usize>| {
@@ -111,7 +111,7 @@ fn geom_json(session: &Session, id: GeomId) -> Value {
 pub(super) fn why(session: &Session, name: &str, output: &mut Output) -> Result<(), Failure> {
     let graph = &session.graph;
     let name = name.strip_prefix("/dev/").unwrap_or(name);
-    let verdicts: Vec<_> = graph.verdicts().filter(|v| v.provider == name).collect();
+    let verdicts: Vec<_> = graph.record.verdicts().filter(|v| v.provider == name).collect();
     if verdicts.is_empty() {
         graph.provider(name).map_err(|error| session.failure(error))?;
     }
@@ -143,7 +143,7 @@ pub(super) fn why(session: &Session, name: &str, output: &mut Output) -> Result<
 /// Shows what has happened.
 pub(super) fn log(session: &Session, output: &mut Output) -> Result<(), Failure> {
     if output.json() {
-        return output.value(&session.graph.messages().collect::<Vec<_>>());
+        return output.value(&session.graph.record.messages().collect::<Vec<_>>());
     }
-    session.graph.messages().try_for_each(|line| output.line(line))
+    session.graph.record.messages().try_for_each(|line| output.line(line))
 }

@@ -170,7 +170,9 @@ fn refused(
     match error {
         block::Error::Unsupported => {
             let mut disk = provider;
-            while let Some(under) = graph.find_provider(disk).and_then(|it| graph.under(it.geom)) {
+            while let Some(under) =
+                graph.objects().provider(disk).and_then(|it| graph.objects().under(it.geom))
+            {
                 disk = under;
             }
             let cause = match disk == provider {

@@ -16,7 +16,7 @@ use flysch_image::create::{CreateError, Making, Tree, TreeOptions};
 use flysch_rig::size;
 
 use crate::failure::Failure;
-use crate::file::Named;
+use crate::file::{Named, spare_inputs};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -115,6 +115,9 @@ impl From<CreateError> for Failure {
 impl Source {
     /// Reads the tree. `what` is the other information required by the format's options.
     fn tree(&self, what: TreeOptions, target: Option<&Path>) -> Result<Tree, Failure> {
+        if let Some(target) = target {
+            spare_inputs(target, [&self.tar, &self.devtable].into_iter().flatten())?;
+        }
         let mut options = TreeOptions {
             all_times: self.all_times,
             squash_owners: self.squash_uids || what.squash_owners,

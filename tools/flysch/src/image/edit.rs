@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Parser;
+use flysch_api::count::counted;
 use flysch_api::vfs::Timestamp;
 use flysch_image::{EditError, Editor, Exclusive, Put, Room};
 use serde_json::json;
@@ -132,8 +133,9 @@ fn report(edits: usize, put: &Put, output: &mut Output) -> Result<(), Failure> {
         }));
     }
     if put.without_xattr > 0 {
-        let count = put.without_xattr;
-        eprintln!("flysch: {count} extended attributes were left out: the format cannot hold them");
+        let one = "extended attribute was left out: the format cannot hold it";
+        let many = "extended attributes were left out: the format cannot hold them";
+        eprintln!("flysch: {}", counted(put.without_xattr, one, many));
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let scratch = tempfile::tempdir().map_err(Failure::failed)?;
     let share = match &arguments.share {
         Some(folder) if !folder.is_dir() => {
-            return Err(Failure::usage(format!("--share {}: not a folder", folder.display())));
+            return Err(Failure::of(format!("--share {}", folder.display()), "not a folder"));
         }
         Some(folder) => folder.canonicalize().map_err(|why| Failure::of(folder.display(), why))?,
         None => {

@@ -79,7 +79,7 @@ pub(super) struct SetArguments {
     value: Option<u32>,
     /// The data structure of a feature that has one.
     #[arg(long, short = 'd', value_name = "FILE")]
-    data: Option<PathBuf>,
+    pub(super) data: Option<PathBuf>,
     /// Keep it across resets and losses of power.
     #[arg(long)]
     save: bool,
@@ -110,126 +110,129 @@ struct Feature {
     data: Vec<u8>,
 }
 
-impl Session<'_> {
-    pub(super) fn get_feature(&mut self, arguments: &GetArguments) -> Result<(), Failure> {
-        let which = arguments.sel;
-        let mut found = Vec::new();
-        match arguments.feature_id {
-            Some(id) => {
-                let reply = self.admin(self.ask_for(id, arguments))?;
-                found.push(feature(id, &reply));
-            }
-            None => {
-                for id in 1..=u8::MAX {
-                    let reply = self.control.admin(self.ask_for(id, arguments))?;
-                    if Status::of_field(reply.status.status) == Status::Success {
-                        found.push(feature(id, &reply));
-                    }
+pub(super) fn get_feature(
+    session: &mut Session<'_>,
+    arguments: &GetArguments,
+) -> Result<(), Failure> {
+    let which = arguments.sel;
+    let mut found = Vec::new();
+    match arguments.feature_id {
+        Some(id) => {
+            let reply = session.admin(ask_for(id, arguments))?;
+            found.push(feature(id, &reply));
+        }
+        None => {
+            for id in 1..=u8::MAX {
+                let reply = session.control.admin(ask_for(id, arguments))?;
+                if Status::of_field(reply.status.status) == Status::Success {
+                    found.push(feature(id, &reply));
                 }
             }
         }
-        if self.output.json() {
-            let one = |feature: &Feature| {
-                json!({
-                    "feature": feature.id,
-                    "name": FeatureId::from_bits(feature.id).to_string(),
-                    "select": which.name(),
-                    "value": feature.value,
-                    "data": (!feature.data.is_empty()).then(|| hex(&feature.data)),
-                })
-            };
-            let all: Vec<Value> = found.iter().map(one).collect();
-            return self.output.value(&all);
-        }
-        let is_alone = found.len() == 1;
-        found.iter().try_for_each(|feature| self.show(feature, arguments, is_alone))
     }
-
-    fn show(
-        &mut self,
-        feature: &Feature,
-        arguments: &GetArguments,
-        with_data: bool,
-    ) -> Result<(), Failure> {
-        let (id, value) = (feature.id, feature.value);
-        let (name, which) = (FeatureId::from_bits(id), arguments.sel);
-        let line = format!("get-feature:{id:#04x} ({name}), {} value:{value:#010x}", which.name());
-        self.output.line(line)?;
-        if which == Which::Supported {
-            let can = SupportedCapabilities::from_bits(value);
-            let words = [
-                (can.saveable(), "Feature is saveable"),
-                (can.per_namespace(), "Feature is namespace specific"),
-                (can.changeable(), "Feature is changeable"),
-            ];
-            return words
-                .into_iter()
-                .filter(|(is, _)| *is)
-                .try_for_each(|(_, words)| self.output.line(format!("  {words}")));
-        }
-        if arguments.human_readable {
-            words(feature).into_iter().try_for_each(|line| self.output.line(format!("\t{line}")))
-        } else if with_data && !feature.data.is_empty() {
-            dump(&feature.data, self.output)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn ask_for(&self, id: u8, arguments: &GetArguments) -> AdminCommand {
-        let cdw10 =
-            [u32::from(id) | arguments.sel.select().into_bits(), arguments.cdw11, 0, 0, 0, 0];
-        let data = match data_length(id, arguments.cdw11 & 1 != 0) {
-            // Capabilities come in the value alone.
-            0 => AdminData::None,
-            _ if arguments.sel == Which::Supported => AdminData::None,
-            bytes => AdminData::In(bytes),
+    if session.output.json() {
+        let one = |feature: &Feature| {
+            json!({
+                "feature": feature.id,
+                "name": FeatureId::from_bits(feature.id).to_string(),
+                "select": which.name(),
+                "value": feature.value,
+                "data": (!feature.data.is_empty()).then(|| hex(&feature.data)),
+            })
         };
-        let nsid = arguments.namespace.namespace_id.unwrap_or(0);
-        AdminCommand { nsid, cdw10, data, ..AdminCommand::new(AdminOpcode::GetFeatures) }
+        let all: Vec<Value> = found.iter().map(one).collect();
+        return session.output.value(&all);
     }
+    let is_alone = found.len() == 1;
+    found.iter().try_for_each(|feature| show(session, feature, arguments, is_alone))
+}
 
-    pub(super) fn set_feature(&mut self, arguments: &SetArguments) -> Result<(), Failure> {
-        let SetArguments { feature_id: id, value, save, namespace, data } = arguments;
-        let (id, value, save) = (*id, value.unwrap_or(0), *save);
-        let name = FeatureId::from_bits(id);
-        let refuse = |why: String| {
-            Err(Failure::usage(format!("feature {id:#04x} ({name}) cannot be set: {why}")))
-        };
-        let length = data_length(id, value & 1 != 0);
-        let data = match (name, data) {
-            (FeatureId::Queues, _) => return refuse("the driver's queues depend on it".into()),
-            (FeatureId::HostMemory, _) => {
-                return refuse("the memory is the driver's (`hmb=` of a target)".into());
-            }
-            (_, None) if length != 0 => {
-                return refuse(format!("its value is a structure of {length} bytes (`--data`)"));
-            }
-            (_, None) => AdminData::None,
-            (_, Some(_)) if length == 0 => return refuse("it has no structure".into()),
-            (_, Some(path)) => {
-                let bytes = std::fs::read(path);
-                let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
-                if bytes.len() != length as usize {
-                    let has = bytes.len();
-                    return refuse(format!(
-                        "{} has {has} bytes, but its structure {length}",
-                        path.display()
-                    ));
-                }
-                AdminData::Out(bytes)
-            }
-        };
-        let first = u32::from(id) | if save { SAVE } else { 0 };
-        let nsid = namespace.namespace_id.unwrap_or(0);
-        let cdw10 = [first, value, 0, 0, 0, 0];
-        let command = AdminCommand::new(AdminOpcode::SetFeatures);
-        self.admin(AdminCommand { nsid, cdw10, data, ..command })?;
-        let told = json!({ "feature": id, "value": value, "save": save });
-        let save = u8::from(save);
-        let line = format!("set-feature:{id:#04x} ({name}), value:{value:#010x}, save:{save}");
-        self.done(&told, &line)
+fn show(
+    session: &mut Session<'_>,
+    feature: &Feature,
+    arguments: &GetArguments,
+    with_data: bool,
+) -> Result<(), Failure> {
+    let (id, value) = (feature.id, feature.value);
+    let (name, which) = (FeatureId::from_bits(id), arguments.sel);
+    let line = format!("get-feature:{id:#04x} ({name}), {} value:{value:#010x}", which.name());
+    session.output.line(line)?;
+    if which == Which::Supported {
+        let can = SupportedCapabilities::from_bits(value);
+        let words = [
+            (can.saveable(), "Feature is saveable"),
+            (can.per_namespace(), "Feature is namespace specific"),
+            (can.changeable(), "Feature is changeable"),
+        ];
+        return words
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .try_for_each(|(_, words)| session.output.line(format!("  {words}")));
     }
+    if arguments.human_readable {
+        words(feature).into_iter().try_for_each(|line| session.output.line(format!("\t{line}")))
+    } else if with_data && !feature.data.is_empty() {
+        dump(&feature.data, session.output)
+    } else {
+        Ok(())
+    }
+}
+
+fn ask_for(id: u8, arguments: &GetArguments) -> AdminCommand {
+    let cdw10 = [u32::from(id) | arguments.sel.select().into_bits(), arguments.cdw11, 0, 0, 0, 0];
+    let data = match data_length(id, arguments.cdw11 & 1 != 0) {
+        // Capabilities come in the value alone.
+        0 => AdminData::None,
+        _ if arguments.sel == Which::Supported => AdminData::None,
+        bytes => AdminData::In(bytes),
+    };
+    let nsid = arguments.namespace.namespace_id.unwrap_or(0);
+    AdminCommand { nsid, cdw10, data, ..AdminCommand::new(AdminOpcode::GetFeatures) }
+}
+
+pub(super) fn set_feature(
+    session: &mut Session<'_>,
+    arguments: &SetArguments,
+) -> Result<(), Failure> {
+    let SetArguments { feature_id: id, value, save, namespace, data } = arguments;
+    let (id, value, save) = (*id, value.unwrap_or(0), *save);
+    let name = FeatureId::from_bits(id);
+    let refuse = |why: String| {
+        Err(Failure::usage(format!("feature {id:#04x} ({name}) cannot be set: {why}")))
+    };
+    let length = data_length(id, value & 1 != 0);
+    let data = match (name, data) {
+        (FeatureId::Queues, _) => return refuse("the driver's queues depend on it".into()),
+        (FeatureId::HostMemory, _) => {
+            return refuse("the memory is the driver's (`hmb=` of a target)".into());
+        }
+        (_, None) if length != 0 => {
+            return refuse(format!("its value is a structure of {length} bytes (`--data`)"));
+        }
+        (_, None) => AdminData::None,
+        (_, Some(_)) if length == 0 => return refuse("it has no structure".into()),
+        (_, Some(path)) => {
+            let bytes = std::fs::read(path);
+            let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
+            if bytes.len() != length as usize {
+                let has = bytes.len();
+                return refuse(format!(
+                    "{} has {has} bytes, but its structure {length}",
+                    path.display()
+                ));
+            }
+            AdminData::Out(bytes)
+        }
+    };
+    let first = u32::from(id) | if save { SAVE } else { 0 };
+    let nsid = namespace.namespace_id.unwrap_or(0);
+    let cdw10 = [first, value, 0, 0, 0, 0];
+    let command = AdminCommand::new(AdminOpcode::SetFeatures);
+    session.admin(AdminCommand { nsid, cdw10, data, ..command })?;
+    let told = json!({ "feature": id, "value": value, "save": save });
+    let save = u8::from(save);
+    let line = format!("set-feature:{id:#04x} ({name}), value:{value:#010x}, save:{save}");
+    session.done(&told, &line)
 }
 
 fn feature(id: u8, reply: &AdminReply) -> Feature {

@@ -64,7 +64,7 @@ impl Session<'_> {
         let active: Vec<String> =
             self.control.device().namespaces.iter().map(|space| space.id.to_string()).collect();
         let active = if active.is_empty() { "none".into() } else { active.join(", ") };
-        Err(Failure::usage(format!("namespace {id} is not active; active: {active}")))
+        Err(Failure::failed(format!("namespace {id} is not active; active: {active}")))
     }
 
     pub(super) fn identify_controller(&mut self) -> Result<IdentifyController, Failure> {
@@ -77,186 +77,187 @@ impl Session<'_> {
         IdentifyNamespace::parse(&bytes).map_err(Failure::failed)
     }
 
-    pub(super) fn list(&mut self) -> Result<(), Failure> {
-        let controller = self.identify_controller()?;
-        let spaces: Vec<(u32, IdentifyNamespace)> = (self.control.device().namespaces.iter())
-            .map(|space| (space.id, space.data.clone()))
-            .collect();
-        let block = |data: &IdentifyNamespace| u64::from(data.block_size().unwrap_or(0));
-        let [serial, model, revision] =
-            [&controller.sn[..], &controller.mn, &controller.fr].map(|t| text(t).trim().to_owned());
-        if self.output.json() {
-            let one = |(id, data): &(u32, IdentifyNamespace)| {
-                json!({
-                    "NameSpace": id,
-                    "Firmware": revision,
-                    "ModelNumber": model,
-                    "SerialNumber": serial,
-                    "UsedBytes": data.nuse.saturating_mul(block(data)),
-                    "MaximumLBA": data.nsze,
-                    "PhysicalSize": data.nsze.saturating_mul(block(data)),
-                    "SectorSize": block(data),
-                })
-            };
-            return self.output.value(&json!({
-                "Devices": spaces.iter().map(one).collect::<Vec<_>>()
-            }));
-        }
-        let row = |(id, data): &(u32, IdentifyNamespace)| {
-            let format = data.format(data.format_in_use()).unwrap_or_default();
-            let [used, size] = [data.nuse, data.nsze].map(|n| n.saturating_mul(block(data)));
-            let usage = format!("{} / {}", decimal_size(used), decimal_size(size));
-            let format = format!("{} B + {} B", block(data), format.metadata);
-            let names = [&serial, &model].map(|name| name.to_owned()).into_iter();
-            names.chain([id.to_string(), usage, format, revision.clone()]).collect()
-        };
-        let rows: Vec<Vec<String>> = spaces.iter().map(row).collect();
-        self.output.table(&["SN", "Model", "Namespace", "Usage", "Format", "FW Rev"], &rows)
-    }
-
-    pub(super) fn id_ctrl(&mut self) -> Result<(), Failure> {
-        let data = self.identify_controller()?;
-        if self.output.json() {
-            let mut all = Map::new();
-            for (name, field) in data.fields() {
-                let value = match (name, field) {
-                    ("psd", _) => continue,
-                    ("sn" | "mn" | "fr" | "subnqn", Field::Bytes(bytes)) => json!(text(bytes)),
-                    ("ieee", Field::Bytes(bytes)) => json!(oui(bytes)),
-                    ("fguid", Field::Bytes(bytes)) => json!(uuid(bytes)),
-                    (_, field) => plain(field),
-                };
-                all.insert(name.to_owned(), value);
-            }
-            let states = (0..data.power_states()).map(|n| power_json(data.power_state_bytes(n)));
-            all.insert("psds".into(), states.collect());
-            return self.output.value(&all);
-        }
-        self.output.line("NVME Identify Controller:")?;
-        for (name, field) in data.fields() {
-            let value = match (name, field) {
-                ("psd", _) => continue,
-                ("sn" | "mn" | "fr" | "subnqn", Field::Bytes(bytes)) => text(bytes),
-                ("ieee", Field::Bytes(bytes)) => format!("{:06x}", oui(bytes)),
-                ("fguid", Field::Bytes(bytes)) => uuid(bytes),
-                (name, Field::Number(number, _)) if CONTROLLER_HEX.contains(&name) => {
-                    hex_or_0(number)
-                }
-                (_, Field::Number(number, _)) => number.to_string(),
-                (_, Field::Bytes(bytes)) => hex(bytes),
-            };
-            self.output.line(format!("{name:<10}: {value}").trim_end())?;
-        }
-        for number in 0..data.power_states() {
-            for line in power_lines(number, data.power_state_bytes(number)) {
-                self.output.line(line)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn id_ns(&mut self, named: Namespace) -> Result<(), Failure> {
-        let id = self.meant(named)?;
-        let data = self.identify_namespace(id)?;
-        let formats = (0..=data.nlbaf.min(15)).filter_map(|n| Some((n, data.format(n)?)));
-        if self.output.json() {
-            let fields = data.fields().filter(|(name, _)| *name != "lbaf");
-            let mut all: Map<_, _> =
-                fields.map(|(name, field)| (name.to_owned(), plain(field))).collect();
-            let format = |(_, f): (u8, LbaFormat)| {
-                let LbaFormat { metadata, shift, performance } = f;
-                json!({ "ms": metadata, "ds": shift, "rp": performance })
-            };
-            all.insert("lbafs".into(), formats.map(format).collect());
-            return self.output.value(&all);
-        }
-        self.output.line(format!("NVME Identify Namespace {id}:"))?;
-        for (name, field) in data.fields() {
-            let value = match field {
-                _ if name == "lbaf" => continue,
-                Field::Number(number, _) if NAMESPACE_HEX.contains(&name) => hex_or_0(number),
-                Field::Number(number, _) => number.to_string(),
-                Field::Bytes(bytes) => hex(bytes),
-            };
-            self.output.line(format!("{name:<8}: {value}"))?;
-        }
-        for (number, format) in formats {
-            let used = if number == data.format_in_use() { "(in use)" } else { "" };
-            let performance = hex_or_0(format.performance.into());
-            let line = format!(
-                "lbaf {number:2} : ms:{:<3} lbads:{:<2} rp:{performance} {used}",
-                format.metadata, format.shift
-            );
-            self.output.line(line.trim_end())?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn list_ns(&mut self, arguments: ListArguments) -> Result<(), Failure> {
-        let cns = if arguments.all { Cns::AllocatedList } else { Cns::ActiveList };
-        let bytes = self.identify(cns, arguments.namespace_id.saturating_sub(1))?;
-        let found: Vec<u32> = ids(&bytes).collect();
-        if self.output.json() {
-            let list: Vec<Value> = found.iter().map(|id| json!({ "nsid": id })).collect();
-            return self.output.value(&json!({ "nsid_list": list }));
-        }
-        for (number, id) in found.iter().enumerate() {
-            self.output.line(format!("[{number:4}]:{id:#x}"))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn ns_descs(&mut self, named: Namespace) -> Result<(), Failure> {
-        let id = self.meant(named)?;
-        let bytes = self.identify(Cns::Descriptors, id)?;
-        let mut at = 0;
-        let mut list = Vec::new();
-        let mut lines = Vec::new();
-        for descriptor in descriptors(&bytes) {
-            let (kind, length) = (descriptor.kind, descriptor.id.len());
-            let (name, value) = match (kind, descriptor.id) {
-                (1, id) => ("eui64", hex(id)),
-                (2, id) => ("nguid", hex(id)),
-                (3, id) if id.len() == 16 => ("uuid", uuid(id)),
-                (4, [set]) => ("csi", set.to_string()),
-                (_, id) => ("unknown", hex(id)),
-            };
-            lines.push(format!("{name:<8}: {value}"));
-            list.push(json!({
-                "loc": at, "nidt": kind, "nidl": length, "type": name, name: value,
-            }));
-            at += 4 + length;
-        }
-        if self.output.json() {
-            return self.output.value(&json!({ "ns-descs": list }));
-        }
-        self.output.line(format!("NVME Namespace Identification Descriptors NS {id}:"))?;
-        lines.into_iter().try_for_each(|line| self.output.line(line))
-    }
-
-    pub(super) fn list_ctrl(&mut self, arguments: ControllersArguments) -> Result<(), Failure> {
-        let ControllersArguments { namespace_id, cntid } = arguments;
-        let cns = namespace_id.map_or(Cns::Controllers, |_| Cns::AttachedControllers);
-        let mut command = AdminCommand::identify(cns, namespace_id.unwrap_or(0));
-        command.cdw10[0] |= u32::from(cntid) << 16;
-        let bytes = self.admin(command)?.data;
-        let count = usize::from(le16(&bytes, 0)).min(bytes.len() / 2 - 1);
-        let found: Vec<u16> = (0..count).map(|n| le16(&bytes, 2 + 2 * n)).collect();
-        if self.output.json() {
-            let list: Vec<Value> = found.iter().map(|id| json!({ "ctrl_id": id })).collect();
-            return self.output.value(&json!({ "num_ctrl": count, "ctrl_list": list }));
-        }
-        self.output.line(format!("num of ctrls present: {count}"))?;
-        for (number, id) in found.iter().enumerate() {
-            self.output.line(format!("[{number:4}]:{id:#x}"))?;
-        }
-        Ok(())
-    }
-
     /// The namespace in `named`, or all of them without one.
     pub(super) fn meant_or_all(&self, named: Namespace) -> u32 {
         named.namespace_id.unwrap_or(ALL_NAMESPACES)
     }
+}
+
+pub(super) fn list(session: &mut Session<'_>) -> Result<(), Failure> {
+    let controller = session.identify_controller()?;
+    let spaces: Vec<(u32, IdentifyNamespace)> = (session.control.device().namespaces.iter())
+        .map(|space| (space.id, space.data.clone()))
+        .collect();
+    let block = |data: &IdentifyNamespace| u64::from(data.block_size().unwrap_or(0));
+    let [serial, model, revision] =
+        [&controller.sn[..], &controller.mn, &controller.fr].map(|t| text(t).trim().to_owned());
+    if session.output.json() {
+        let one = |(id, data): &(u32, IdentifyNamespace)| {
+            json!({
+                "NameSpace": id,
+                "Firmware": revision,
+                "ModelNumber": model,
+                "SerialNumber": serial,
+                "UsedBytes": data.nuse.saturating_mul(block(data)),
+                "MaximumLBA": data.nsze,
+                "PhysicalSize": data.nsze.saturating_mul(block(data)),
+                "SectorSize": block(data),
+            })
+        };
+        return session.output.value(&json!({
+            "Devices": spaces.iter().map(one).collect::<Vec<_>>()
+        }));
+    }
+    let row = |(id, data): &(u32, IdentifyNamespace)| {
+        let format = data.format(data.format_in_use()).unwrap_or_default();
+        let [used, size] = [data.nuse, data.nsze].map(|n| n.saturating_mul(block(data)));
+        let usage = format!("{} / {}", decimal_size(used), decimal_size(size));
+        let format = format!("{} B + {} B", block(data), format.metadata);
+        let names = [&serial, &model].map(|name| name.to_owned()).into_iter();
+        names.chain([id.to_string(), usage, format, revision.clone()]).collect()
+    };
+    let rows: Vec<Vec<String>> = spaces.iter().map(row).collect();
+    session.output.table(&["SN", "Model", "Namespace", "Usage", "Format", "FW Rev"], &rows)
+}
+
+pub(super) fn id_ctrl(session: &mut Session<'_>) -> Result<(), Failure> {
+    let data = session.identify_controller()?;
+    if session.output.json() {
+        let mut all = Map::new();
+        for (name, field) in data.fields() {
+            let value = match (name, field) {
+                ("psd", _) => continue,
+                ("sn" | "mn" | "fr" | "subnqn", Field::Bytes(bytes)) => json!(text(bytes)),
+                ("ieee", Field::Bytes(bytes)) => json!(oui(bytes)),
+                ("fguid", Field::Bytes(bytes)) => json!(uuid(bytes)),
+                (_, field) => plain(field),
+            };
+            all.insert(name.to_owned(), value);
+        }
+        let states = (0..data.power_states()).map(|n| power_json(data.power_state_bytes(n)));
+        all.insert("psds".into(), states.collect());
+        return session.output.value(&all);
+    }
+    session.output.line("NVME Identify Controller:")?;
+    for (name, field) in data.fields() {
+        let value = match (name, field) {
+            ("psd", _) => continue,
+            ("sn" | "mn" | "fr" | "subnqn", Field::Bytes(bytes)) => text(bytes),
+            ("ieee", Field::Bytes(bytes)) => format!("{:06x}", oui(bytes)),
+            ("fguid", Field::Bytes(bytes)) => uuid(bytes),
+            (name, Field::Number(number, _)) if CONTROLLER_HEX.contains(&name) => hex_or_0(number),
+            (_, Field::Number(number, _)) => number.to_string(),
+            (_, Field::Bytes(bytes)) => hex(bytes),
+        };
+        session.output.line(format!("{name:<10}: {value}").trim_end())?;
+    }
+    for number in 0..data.power_states() {
+        for line in power_lines(number, data.power_state_bytes(number)) {
+            session.output.line(line)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn id_ns(session: &mut Session<'_>, named: Namespace) -> Result<(), Failure> {
+    let id = session.meant(named)?;
+    let data = session.identify_namespace(id)?;
+    let formats = (0..=data.nlbaf.min(15)).filter_map(|n| Some((n, data.format(n)?)));
+    if session.output.json() {
+        let fields = data.fields().filter(|(name, _)| *name != "lbaf");
+        let mut all: Map<_, _> =
+            fields.map(|(name, field)| (name.to_owned(), plain(field))).collect();
+        let format = |(_, f): (u8, LbaFormat)| {
+            let LbaFormat { metadata, shift, performance } = f;
+            json!({ "ms": metadata, "ds": shift, "rp": performance })
+        };
+        all.insert("lbafs".into(), formats.map(format).collect());
+        return session.output.value(&all);
+    }
+    session.output.line(format!("NVME Identify Namespace {id}:"))?;
+    for (name, field) in data.fields() {
+        let value = match field {
+            _ if name == "lbaf" => continue,
+            Field::Number(number, _) if NAMESPACE_HEX.contains(&name) => hex_or_0(number),
+            Field::Number(number, _) => number.to_string(),
+            Field::Bytes(bytes) => hex(bytes),
+        };
+        session.output.line(format!("{name:<8}: {value}"))?;
+    }
+    for (number, format) in formats {
+        let used = if number == data.format_in_use() { "(in use)" } else { "" };
+        let performance = hex_or_0(format.performance.into());
+        let line = format!(
+            "lbaf {number:2} : ms:{:<3} lbads:{:<2} rp:{performance} {used}",
+            format.metadata, format.shift
+        );
+        session.output.line(line.trim_end())?;
+    }
+    Ok(())
+}
+
+pub(super) fn list_ns(session: &mut Session<'_>, arguments: ListArguments) -> Result<(), Failure> {
+    let cns = if arguments.all { Cns::AllocatedList } else { Cns::ActiveList };
+    let bytes = session.identify(cns, arguments.namespace_id.saturating_sub(1))?;
+    let found: Vec<u32> = ids(&bytes).collect();
+    if session.output.json() {
+        let list: Vec<Value> = found.iter().map(|id| json!({ "nsid": id })).collect();
+        return session.output.value(&json!({ "nsid_list": list }));
+    }
+    for (number, id) in found.iter().enumerate() {
+        session.output.line(format!("[{number:4}]:{id:#x}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn ns_descs(session: &mut Session<'_>, named: Namespace) -> Result<(), Failure> {
+    let id = session.meant(named)?;
+    let bytes = session.identify(Cns::Descriptors, id)?;
+    let mut at = 0;
+    let mut list = Vec::new();
+    let mut lines = Vec::new();
+    for descriptor in descriptors(&bytes) {
+        let (kind, length) = (descriptor.kind, descriptor.id.len());
+        let (name, value) = match (kind, descriptor.id) {
+            (1, id) => ("eui64", hex(id)),
+            (2, id) => ("nguid", hex(id)),
+            (3, id) if id.len() == 16 => ("uuid", uuid(id)),
+            (4, [set]) => ("csi", set.to_string()),
+            (_, id) => ("unknown", hex(id)),
+        };
+        lines.push(format!("{name:<8}: {value}"));
+        list.push(json!({
+            "loc": at, "nidt": kind, "nidl": length, "type": name, name: value,
+        }));
+        at += 4 + length;
+    }
+    if session.output.json() {
+        return session.output.value(&json!({ "ns-descs": list }));
+    }
+    session.output.line(format!("NVME Namespace Identification Descriptors NS {id}:"))?;
+    lines.into_iter().try_for_each(|line| session.output.line(line))
+}
+
+pub(super) fn list_ctrl(
+    session: &mut Session<'_>,
+    arguments: ControllersArguments,
+) -> Result<(), Failure> {
+    let ControllersArguments { namespace_id, cntid } = arguments;
+    let cns = namespace_id.map_or(Cns::Controllers, |_| Cns::AttachedControllers);
+    let mut command = AdminCommand::identify(cns, namespace_id.unwrap_or(0));
+    command.cdw10[0] |= u32::from(cntid) << 16;
+    let bytes = session.admin(command)?.data;
+    let count = usize::from(le16(&bytes, 0)).min(bytes.len() / 2 - 1);
+    let found: Vec<u16> = (0..count).map(|n| le16(&bytes, 2 + 2 * n)).collect();
+    if session.output.json() {
+        let list: Vec<Value> = found.iter().map(|id| json!({ "ctrl_id": id })).collect();
+        return session.output.value(&json!({ "num_ctrl": count, "ctrl_list": list }));
+    }
+    session.output.line(format!("num of ctrls present: {count}"))?;
+    for (number, id) in found.iter().enumerate() {
+        session.output.line(format!("[{number:4}]:{id:#x}"))?;
+    }
+    Ok(())
 }
 
 /// Fields of the controller that nvme-cli shows in hexadecimal.

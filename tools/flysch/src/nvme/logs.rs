@@ -75,279 +75,279 @@ fn offset(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a place in a log page: it must be a multiple of 4"))
 }
 
-impl Session<'_> {
-    pub(super) fn smart_log(&mut self) -> Result<(), Failure> {
-        let bytes = self.log(LogId::Smart.into_bits(), ALL_NAMESPACES, (0, 512))?;
-        let smart = Smart::parse(&bytes).map_err(Failure::failed)?;
-        if self.output.json() {
-            return self.output.value(&smart_values(&smart));
-        }
-        self.output.line("Smart Log for NVME namespace-id:ffffffff")?;
-        self.rows(&smart_rows(&smart))
+pub(super) fn smart_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let bytes = session.log(LogId::Smart.into_bits(), ALL_NAMESPACES, (0, 512))?;
+    let smart = Smart::parse(&bytes).map_err(Failure::failed)?;
+    if session.output.json() {
+        return session.output.value(&smart_values(&smart));
     }
+    session.output.line("Smart Log for NVME namespace-id:ffffffff")?;
+    print_rows(session, &smart_rows(&smart))
+}
 
-    /// Names and values, one per line.
-    fn rows(&mut self, rows: &[(String, String)]) -> Result<(), Failure> {
-        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        rows.iter().try_for_each(|(name, value)| {
-            let gap = width - name.chars().count();
-            self.output.line(format!("{name}{:gap$} : {value}", ""))
-        })
+/// Names and values, one per line.
+fn print_rows(session: &mut Session<'_>, rows: &[(String, String)]) -> Result<(), Failure> {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    rows.iter().try_for_each(|(name, value)| {
+        let gap = width - name.chars().count();
+        session.output.line(format!("{name}{:gap$} : {value}", ""))
+    })
+}
+
+pub(super) fn error_log(
+    session: &mut Session<'_>,
+    arguments: ErrorArguments,
+) -> Result<(), Failure> {
+    let kept = u32::from(session.identify_controller()?.elpe) + 1;
+    let count = arguments.log_entries.min(kept);
+    let bytes = count * ERROR_ENTRY as u32;
+    let bytes = whole_log(session, LogId::Errors.into_bits(), ALL_NAMESPACES, (0, bytes))?;
+    let entries = bytes.chunks_exact(ERROR_ENTRY).map(ErrorEntry::parse);
+    let entries = entries.collect::<Result<Vec<_>, _>>().map_err(Failure::failed)?;
+    if session.output.json() {
+        let one = |entry: &ErrorEntry| {
+            json!({
+                "error_count": entry.count,
+                "sqid": entry.sq,
+                "cmdid": entry.cid,
+                "status_field": entry.status >> 1,
+                "phase_tag": entry.status & 1,
+                "parm_error_location": entry.location,
+                "lba": entry.lba,
+                "nsid": entry.nsid,
+                "vs": entry.vendor_page,
+                "trtype": entry.transport,
+                "cs": entry.command_specific,
+                "trtype_spec_info": entry.transport_specific,
+            })
+        };
+        let all: Vec<Value> = entries.iter().map(one).collect();
+        return session.output.value(&json!({ "errors": all }));
     }
-
-    pub(super) fn error_log(&mut self, arguments: ErrorArguments) -> Result<(), Failure> {
-        let kept = u32::from(self.identify_controller()?.elpe) + 1;
-        let count = arguments.log_entries.min(kept);
-        let bytes = count * ERROR_ENTRY as u32;
-        let bytes = self.whole_log(LogId::Errors.into_bits(), ALL_NAMESPACES, (0, bytes))?;
-        let entries = bytes.chunks_exact(ERROR_ENTRY).map(ErrorEntry::parse);
-        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(Failure::failed)?;
-        if self.output.json() {
-            let one = |entry: &ErrorEntry| {
-                json!({
-                    "error_count": entry.count,
-                    "sqid": entry.sq,
-                    "cmdid": entry.cid,
-                    "status_field": entry.status >> 1,
-                    "phase_tag": entry.status & 1,
-                    "parm_error_location": entry.location,
-                    "lba": entry.lba,
-                    "nsid": entry.nsid,
-                    "vs": entry.vendor_page,
-                    "trtype": entry.transport,
-                    "cs": entry.command_specific,
-                    "trtype_spec_info": entry.transport_specific,
-                })
-            };
-            let all: Vec<Value> = entries.iter().map(one).collect();
-            return self.output.value(&json!({ "errors": all }));
-        }
-        // An entry that was never written says nothing, and there are many of those.
-        let written: Vec<&ErrorEntry> = entries.iter().filter(|entry| entry.count != 0).collect();
-        self.output.line(format!("Error Log Entries: {} of {kept}", written.len()))?;
-        for (number, entry) in written.into_iter().enumerate() {
-            self.output.line(".................")?;
-            self.output.line(format!(" Entry[{number:2}]"))?;
-            self.output.line(".................")?;
-            let field = entry.status >> 1;
-            let rows = [
-                ("error_count", entry.count.to_string()),
-                ("sqid", entry.sq.to_string()),
-                ("cmdid", format!("{:#x}", entry.cid)),
-                ("status_field", format!("{field:#x} ({})", Status::of_field(field))),
-                ("phase_tag", (entry.status & 1).to_string()),
-                ("parm_err_loc", format!("{:#x}", entry.location)),
-                ("lba", format!("{:#x}", entry.lba)),
-                ("nsid", format!("{:#x}", entry.nsid)),
-                ("vs", entry.vendor_page.to_string()),
-                ("trtype", entry.transport.to_string()),
-                ("cs", format!("{:#x}", entry.command_specific)),
-                ("trtype_spec_info", format!("{:#x}", entry.transport_specific)),
-            ];
-            self.rows(&rows.map(|(name, value)| (name.to_owned(), value)))?;
-        }
-        Ok(())
+    // An entry that was never written says nothing, and there are many of those.
+    let written: Vec<&ErrorEntry> = entries.iter().filter(|entry| entry.count != 0).collect();
+    session.output.line(format!("Error Log Entries: {} of {kept}", written.len()))?;
+    for (number, entry) in written.into_iter().enumerate() {
+        session.output.line(".................")?;
+        session.output.line(format!(" Entry[{number:2}]"))?;
+        session.output.line(".................")?;
+        let field = entry.status >> 1;
+        let rows = [
+            ("error_count", entry.count.to_string()),
+            ("sqid", entry.sq.to_string()),
+            ("cmdid", format!("{:#x}", entry.cid)),
+            ("status_field", format!("{field:#x} ({})", Status::of_field(field))),
+            ("phase_tag", (entry.status & 1).to_string()),
+            ("parm_err_loc", format!("{:#x}", entry.location)),
+            ("lba", format!("{:#x}", entry.lba)),
+            ("nsid", format!("{:#x}", entry.nsid)),
+            ("vs", entry.vendor_page.to_string()),
+            ("trtype", entry.transport.to_string()),
+            ("cs", format!("{:#x}", entry.command_specific)),
+            ("trtype_spec_info", format!("{:#x}", entry.transport_specific)),
+        ];
+        print_rows(session, &rows.map(|(name, value)| (name.to_owned(), value)))?;
     }
+    Ok(())
+}
 
-    pub(super) fn fw_log(&mut self) -> Result<(), Failure> {
-        let bytes = self.log(LogId::Firmware.into_bits(), ALL_NAMESPACES, (0, 512))?;
-        let slots = FirmwareSlots::parse(&bytes).map_err(Failure::failed)?;
-        let revisions = slots.revisions.chunks_exact(8).enumerate();
-        let revisions = revisions.filter(|(_, revision)| revision.iter().any(|&byte| byte != 0));
-        if self.output.json() {
-            let slot = |(n, revision): (usize, &[u8])| {
-                let revision = text(revision);
-                json!({ "slot": n + 1, "revision": revision.trim() })
-            };
-            return self.output.value(&json!({
-                "afi": slots.active,
-                "active_slot": slots.active & 7,
-                "next_slot": slots.active >> 4 & 7,
-                "slots": revisions.map(slot).collect::<Vec<_>>(),
-            }));
-        }
-        self.output.line("Firmware Log:")?;
-        self.output.line(format!("afi  : {:#x}", slots.active))?;
-        for (number, revision) in revisions {
-            let value = u64::from_le_bytes(revision.try_into().unwrap_or_default());
-            let line = format!("frs{} : {value:#018x} ({})", number + 1, text(revision).trim());
-            self.output.line(line)?;
-        }
-        Ok(())
+pub(super) fn fw_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let bytes = session.log(LogId::Firmware.into_bits(), ALL_NAMESPACES, (0, 512))?;
+    let slots = FirmwareSlots::parse(&bytes).map_err(Failure::failed)?;
+    let revisions = slots.revisions.chunks_exact(8).enumerate();
+    let revisions = revisions.filter(|(_, revision)| revision.iter().any(|&byte| byte != 0));
+    if session.output.json() {
+        let slot = |(n, revision): (usize, &[u8])| {
+            let revision = text(revision);
+            json!({ "slot": n + 1, "revision": revision.trim() })
+        };
+        return session.output.value(&json!({
+            "afi": slots.active,
+            "active_slot": slots.active & 7,
+            "next_slot": slots.active >> 4 & 7,
+            "slots": revisions.map(slot).collect::<Vec<_>>(),
+        }));
     }
+    session.output.line("Firmware Log:")?;
+    session.output.line(format!("afi  : {:#x}", slots.active))?;
+    for (number, revision) in revisions {
+        let value = u64::from_le_bytes(revision.try_into().unwrap_or_default());
+        let line = format!("frs{} : {value:#018x} ({})", number + 1, text(revision).trim());
+        session.output.line(line)?;
+    }
+    Ok(())
+}
 
-    pub(super) fn effects_log(&mut self) -> Result<(), Failure> {
-        let bytes = self.log(LogId::Effects.into_bits(), 0, (0, EFFECTS_LENGTH as u32))?;
-        let of = |at: usize| (0..256).map(move |n| (n as u8, at + 4 * n));
-        let known = |(n, at): (u8, usize)| Some((n, le32(&bytes, at))).filter(|(_, e)| e & 1 != 0);
-        let admin: Vec<(u8, u32)> = of(0).filter_map(known).collect();
-        let nvm: Vec<(u8, u32)> = of(1024).filter_map(known).collect();
-        let admin_name = |opcode| AdminOpcode::from_bits(opcode).to_string();
-        let nvm_name = |opcode| NvmOpcode::from_bits(opcode).to_string();
-        if self.output.json() {
-            let list = |all: &[(u8, u32)], name: &dyn Fn(u8) -> String| -> Vec<Value> {
-                let one = |&(opcode, effects): &(u8, u32)| {
-                    json!({
-                        "opcode": opcode, "command": name(opcode),
-                        "effects": effects, "what": effects_of(effects),
-                    })
-                };
-                all.iter().map(one).collect()
-            };
-            return self.output.value(&json!({
-                "admin_cmd_set": list(&admin, &admin_name),
-                "io_cmd_set": list(&nvm, &nvm_name),
-            }));
-        }
-        let rows = |all: &[(u8, u32)], name: &dyn Fn(u8) -> String| -> Vec<Vec<String>> {
+pub(super) fn effects_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let bytes = session.log(LogId::Effects.into_bits(), 0, (0, EFFECTS_LENGTH as u32))?;
+    let of = |at: usize| (0..256).map(move |n| (n as u8, at + 4 * n));
+    let known = |(n, at): (u8, usize)| Some((n, le32(&bytes, at))).filter(|(_, e)| e & 1 != 0);
+    let admin: Vec<(u8, u32)> = of(0).filter_map(known).collect();
+    let nvm: Vec<(u8, u32)> = of(1024).filter_map(known).collect();
+    let admin_name = |opcode| AdminOpcode::from_bits(opcode).to_string();
+    let nvm_name = |opcode| NvmOpcode::from_bits(opcode).to_string();
+    if session.output.json() {
+        let list = |all: &[(u8, u32)], name: &dyn Fn(u8) -> String| -> Vec<Value> {
             let one = |&(opcode, effects): &(u8, u32)| {
-                let what = effects_of(effects).join(", ");
-                vec![format!("{opcode:#04x}"), name(opcode), format!("{effects:08x}"), what]
+                json!({
+                    "opcode": opcode, "command": name(opcode),
+                    "effects": effects, "what": effects_of(effects),
+                })
             };
             all.iter().map(one).collect()
         };
-        let heading = ["Opcode", "Command", "Effects", "What"];
-        self.output.line("Admin commands")?;
-        self.output.table(&heading, &rows(&admin, &admin_name))?;
-        self.output.line("\nI/O commands")?;
-        self.output.table(&heading, &rows(&nvm, &nvm_name))
-    }
-
-    pub(super) fn changed_ns_list_log(&mut self) -> Result<(), Failure> {
-        let id = LogId::ChangedNamespaces.into_bits();
-        let bytes = self.log(id, ALL_NAMESPACES, (0, CHANGED_LENGTH as u32))?;
-        let changed: Vec<u32> = ids(&bytes).collect();
-        let too_many = changed.first() == Some(&ALL_NAMESPACES);
-        if self.output.json() {
-            let changed = if too_many { &[][..] } else { &changed };
-            return self.output.value(&json!({ "changed": changed, "too_many": too_many }));
-        }
-        match changed.as_slice() {
-            _ if too_many => self.output.line("more namespaces changed than the log can name"),
-            [] => self.output.line("no namespace changed since this was asked last"),
-            some => some
-                .iter()
-                .enumerate()
-                .try_for_each(|(number, id)| self.output.line(format!("[{number:4}]:{id:#x}"))),
-        }
-    }
-
-    /// The state of the last sanitize operation.
-    pub(super) fn sanitize_status(&mut self) -> Result<SanitizeStatus, Failure> {
-        let bytes = self.log(LogId::Sanitize.into_bits(), ALL_NAMESPACES, (0, 512))?;
-        SanitizeStatus::parse(&bytes).map_err(Failure::failed)
-    }
-
-    pub(super) fn sanitize_log(&mut self) -> Result<(), Failure> {
-        let status = self.sanitize_status()?;
-        let times = [
-            ("time_over_write", "Estimated Time For Overwrite", status.overwrite),
-            ("time_block_erase", "Estimated Time For Block Erase", status.block_erase),
-            ("time_crypto_erase", "Estimated Time For Crypto Erase", status.crypto_erase),
-            (
-                "time_over_write_no_dealloc",
-                "Estimated Time For Overwrite (No-Deallocate)",
-                status.overwrite_kept,
-            ),
-            (
-                "time_block_erase_no_dealloc",
-                "Estimated Time For Block Erase (No-Deallocate)",
-                status.block_erase_kept,
-            ),
-            (
-                "time_crypto_erase_no_dealloc",
-                "Estimated Time For Crypto Erase (No-Deallocate)",
-                status.crypto_erase_kept,
-            ),
-        ];
-        let known = |seconds: u32| Some(seconds).filter(|&seconds| seconds != u32::MAX);
-        if self.output.json() {
-            let mut all = Map::new();
-            all.insert("sprog".into(), json!(status.progress));
-            all.insert(
-                "sstat".into(),
-                json!({
-                    "global_erased": status.status >> 8 & 1,
-                    "no_cmplted_passes": status.status >> 3 & 0x1F,
-                    "status": sanitize_words(status.status),
-                }),
-            );
-            all.insert("cdw10_info".into(), json!(status.cdw10));
-            let seconds =
-                |(name, _, time): (&str, &str, u32)| (name.to_owned(), json!(known(time)));
-            all.extend(times.map(seconds));
-            return self.output.value(&all);
-        }
-        let state = format!("{:#x} ({})", status.status, sanitize_words(status.status));
-        let progress = match status.status & 7 {
-            sanitize::RUNS => {
-                format!("{} ({} %)", status.progress, (u32::from(status.progress) * 100) >> 16)
-            }
-            _ => status.progress.to_string(),
-        };
-        let mut rows = vec![
-            ("Sanitize Progress (SPROG)".to_owned(), progress),
-            ("Sanitize Status (SSTAT)".to_owned(), state),
-            ("Sanitize Command Dword 10 (SCDW10)".to_owned(), format!("{:#x}", status.cdw10)),
-        ];
-        rows.extend(times.map(|(_, name, seconds)| {
-            let time = known(seconds).map_or("not reported".into(), |s| format!("{s} s"));
-            (name.to_owned(), time)
+        return session.output.value(&json!({
+            "admin_cmd_set": list(&admin, &admin_name),
+            "io_cmd_set": list(&nvm, &nvm_name),
         }));
-        self.rows(&rows)
     }
+    let rows = |all: &[(u8, u32)], name: &dyn Fn(u8) -> String| -> Vec<Vec<String>> {
+        let one = |&(opcode, effects): &(u8, u32)| {
+            let what = effects_of(effects).join(", ");
+            vec![format!("{opcode:#04x}"), name(opcode), format!("{effects:08x}"), what]
+        };
+        all.iter().map(one).collect()
+    };
+    let heading = ["Opcode", "Command", "Effects", "What"];
+    session.output.line("Admin commands")?;
+    session.output.table(&heading, &rows(&admin, &admin_name))?;
+    session.output.line("\nI/O commands")?;
+    session.output.table(&heading, &rows(&nvm, &nvm_name))
+}
 
-    pub(super) fn supported_log_pages(&mut self) -> Result<(), Failure> {
-        let bytes = self.log(LogId::Supported.into_bits(), 0, (0, 1024))?;
-        let known = bytes.chunks_exact(4).enumerate().map(|(n, entry)| (n as u8, le32(entry, 0)));
-        let known: Vec<(u8, u32)> = known.filter(|(_, supports)| supports & 1 != 0).collect();
-        let name = |id: u8| LogId::from_bits(id).to_string();
-        if self.output.json() {
-            let one = |&(id, supports): &(u8, u32)| {
-                let name = name(id);
-                json!({ "lid": id, "name": name, "supports": supports })
-            };
-            let all: Vec<Value> = known.iter().map(one).collect();
-            return self.output.value(&json!({ "supported_logs": all }));
-        }
-        known.iter().try_for_each(|&(id, supports)| {
-            self.output.line(format!("LID {id:#04x} ({}), supports {supports:#x}", name(id)))
-        })
+pub(super) fn changed_ns_list_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let id = LogId::ChangedNamespaces.into_bits();
+    let bytes = session.log(id, ALL_NAMESPACES, (0, CHANGED_LENGTH as u32))?;
+    let changed: Vec<u32> = ids(&bytes).collect();
+    let too_many = changed.first() == Some(&ALL_NAMESPACES);
+    if session.output.json() {
+        let changed = if too_many { &[][..] } else { &changed };
+        return session.output.value(&json!({ "changed": changed, "too_many": too_many }));
     }
+    match changed.as_slice() {
+        _ if too_many => session.output.line("more namespaces changed than the log can name"),
+        [] => session.output.line("no namespace changed since this was asked last"),
+        some => some
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, id)| session.output.line(format!("[{number:4}]:{id:#x}"))),
+    }
+}
 
-    pub(super) fn get_log(&mut self, arguments: &RawArguments) -> Result<(), Failure> {
-        let RawArguments { log_id, log_len, lpo, namespace, ref raw } = *arguments;
-        let nsid = self.meant_or_all(namespace);
-        let bytes = self.whole_log(log_id, nsid, (lpo, log_len))?;
-        if let Some(path) = raw {
-            let mut file = Named::open(path, self.output)?;
-            file.write(|to| to.write_all(&bytes))?;
-            return file.finish();
-        }
-        if self.output.json() {
-            return self.output.value(&json!({
-                "log_id": log_id, "nsid": nsid, "offset": lpo, "data": hex(&bytes),
-            }));
-        }
-        self.output.line(format!("log-id:{log_id} namespace-id:{nsid:#x}"))?;
-        dump(&bytes, self.output)
-    }
+/// The state of the last sanitize operation.
+pub(super) fn sanitize_status(session: &mut Session<'_>) -> Result<SanitizeStatus, Failure> {
+    let bytes = session.log(LogId::Sanitize.into_bits(), ALL_NAMESPACES, (0, 512))?;
+    SanitizeStatus::parse(&bytes).map_err(Failure::failed)
+}
 
-    /// Any range of a log page, one memory page at a time.
-    fn whole_log(
-        &mut self,
-        id: u8,
-        nsid: u32,
-        (offset, bytes): (u64, u32),
-    ) -> Result<Vec<u8>, Failure> {
-        let mut all = Vec::new();
-        while (all.len() as u32) < bytes {
-            let piece = (bytes - all.len() as u32).min(PIECE);
-            let at = offset.saturating_add(all.len() as u64);
-            all.extend(self.log(id, nsid, (at, piece))?);
-        }
-        Ok(all)
+pub(super) fn sanitize_log(session: &mut Session<'_>) -> Result<(), Failure> {
+    let status = sanitize_status(session)?;
+    let times = [
+        ("time_over_write", "Estimated Time For Overwrite", status.overwrite),
+        ("time_block_erase", "Estimated Time For Block Erase", status.block_erase),
+        ("time_crypto_erase", "Estimated Time For Crypto Erase", status.crypto_erase),
+        (
+            "time_over_write_no_dealloc",
+            "Estimated Time For Overwrite (No-Deallocate)",
+            status.overwrite_kept,
+        ),
+        (
+            "time_block_erase_no_dealloc",
+            "Estimated Time For Block Erase (No-Deallocate)",
+            status.block_erase_kept,
+        ),
+        (
+            "time_crypto_erase_no_dealloc",
+            "Estimated Time For Crypto Erase (No-Deallocate)",
+            status.crypto_erase_kept,
+        ),
+    ];
+    let known = |seconds: u32| Some(seconds).filter(|&seconds| seconds != u32::MAX);
+    if session.output.json() {
+        let mut all = Map::new();
+        all.insert("sprog".into(), json!(status.progress));
+        all.insert(
+            "sstat".into(),
+            json!({
+                "global_erased": status.status >> 8 & 1,
+                "no_cmplted_passes": status.status >> 3 & 0x1F,
+                "status": sanitize_words(status.status),
+            }),
+        );
+        all.insert("cdw10_info".into(), json!(status.cdw10));
+        let seconds = |(name, _, time): (&str, &str, u32)| (name.to_owned(), json!(known(time)));
+        all.extend(times.map(seconds));
+        return session.output.value(&all);
     }
+    let state = format!("{:#x} ({})", status.status, sanitize_words(status.status));
+    let progress = match status.status & 7 {
+        sanitize::RUNS => {
+            format!("{} ({} %)", status.progress, (u32::from(status.progress) * 100) >> 16)
+        }
+        _ => status.progress.to_string(),
+    };
+    let mut rows = vec![
+        ("Sanitize Progress (SPROG)".to_owned(), progress),
+        ("Sanitize Status (SSTAT)".to_owned(), state),
+        ("Sanitize Command Dword 10 (SCDW10)".to_owned(), format!("{:#x}", status.cdw10)),
+    ];
+    rows.extend(times.map(|(_, name, seconds)| {
+        let time = known(seconds).map_or("not reported".into(), |s| format!("{s} s"));
+        (name.to_owned(), time)
+    }));
+    print_rows(session, &rows)
+}
+
+pub(super) fn supported_log_pages(session: &mut Session<'_>) -> Result<(), Failure> {
+    let bytes = session.log(LogId::Supported.into_bits(), 0, (0, 1024))?;
+    let known = bytes.chunks_exact(4).enumerate().map(|(n, entry)| (n as u8, le32(entry, 0)));
+    let known: Vec<(u8, u32)> = known.filter(|(_, supports)| supports & 1 != 0).collect();
+    let name = |id: u8| LogId::from_bits(id).to_string();
+    if session.output.json() {
+        let one = |&(id, supports): &(u8, u32)| {
+            let name = name(id);
+            json!({ "lid": id, "name": name, "supports": supports })
+        };
+        let all: Vec<Value> = known.iter().map(one).collect();
+        return session.output.value(&json!({ "supported_logs": all }));
+    }
+    known.iter().try_for_each(|&(id, supports)| {
+        session.output.line(format!("LID {id:#04x} ({}), supports {supports:#x}", name(id)))
+    })
+}
+
+pub(super) fn get_log(session: &mut Session<'_>, arguments: &RawArguments) -> Result<(), Failure> {
+    let RawArguments { log_id, log_len, lpo, namespace, ref raw } = *arguments;
+    let nsid = session.meant_or_all(namespace);
+    let bytes = whole_log(session, log_id, nsid, (lpo, log_len))?;
+    if let Some(path) = raw {
+        let mut file = Named::open(path, session.output)?;
+        file.write(|to| to.write_all(&bytes))?;
+        return file.finish();
+    }
+    if session.output.json() {
+        return session.output.value(&json!({
+            "log_id": log_id, "nsid": nsid, "offset": lpo, "data": hex(&bytes),
+        }));
+    }
+    session.output.line(format!("log-id:{log_id} namespace-id:{nsid:#x}"))?;
+    dump(&bytes, session.output)
+}
+
+/// Any range of a log page, one memory page at a time.
+fn whole_log(
+    session: &mut Session<'_>,
+    id: u8,
+    nsid: u32,
+    (offset, bytes): (u64, u32),
+) -> Result<Vec<u8>, Failure> {
+    let mut all = Vec::new();
+    while (all.len() as u32) < bytes {
+        let piece = (bytes - all.len() as u32).min(PIECE);
+        let at = offset.saturating_add(all.len() as u64);
+        all.extend(session.log(id, nsid, (at, piece))?);
+    }
+    Ok(all)
 }
 
 /// The available temperature sensors: number and kelvin.

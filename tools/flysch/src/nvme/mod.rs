@@ -12,6 +12,8 @@ mod reservations;
 mod upkeep;
 pub(crate) mod zones;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};
 use flysch_rig::{Needs, NvmeControl, Stack, Target};
@@ -20,6 +22,7 @@ use flysch_wire::nvme::{AdminOpcode, Cns, Status, log};
 pub(crate) use identify::decimal_size;
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::output::Output;
 
 /// Options of `flysch nvme`.
@@ -124,15 +127,31 @@ enum What {
     Errors,
 }
 
+impl What {
+    /// The file that it reads.
+    fn input(&self) -> Option<&Path> {
+        match self {
+            Self::FwDownload(arguments) => Some(&arguments.image),
+            Self::Write(arguments) => Some(&arguments.data),
+            Self::Compare(arguments) => Some(&arguments.data),
+            Self::SetFeature(arguments) => arguments.data.as_deref(),
+            Self::AdminPassthru(arguments) => arguments.input_file.as_deref(),
+            Self::Zns(zones::Zoned::ZoneAppend(arguments)) => Some(&arguments.data),
+            _ => None,
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.input())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.nvme() else {
         return Err(Failure::usage(format!("{description} is not an NVMe controller")));
     };
     let mut session = Session { control, output };
-    let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));
+    let done = obey(&mut session, &arguments.what).map_err(|failure| failure.on(&description));
     match done {
         Ok(()) => {
             stack.keep();
@@ -149,54 +168,6 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn run(&mut self, what: &What) -> Result<(), Failure> {
-        match what {
-            What::List => self.list(),
-            What::IdCtrl => self.id_ctrl(),
-            What::IdNs(arguments) => self.id_ns(*arguments),
-            What::ListNs(arguments) => self.list_ns(*arguments),
-            What::NsDescs(arguments) => self.ns_descs(*arguments),
-            What::ListCtrl(arguments) => self.list_ctrl(*arguments),
-            What::SmartLog => self.smart_log(),
-            What::ErrorLog(arguments) => self.error_log(*arguments),
-            What::FwLog => self.fw_log(),
-            What::EffectsLog => self.effects_log(),
-            What::ChangedNsListLog => self.changed_ns_list_log(),
-            What::SanitizeLog => self.sanitize_log(),
-            What::SupportedLogPages => self.supported_log_pages(),
-            What::GetLog(arguments) => self.get_log(arguments),
-            What::GetFeature(arguments) => self.get_feature(arguments),
-            What::SetFeature(arguments) => self.set_feature(arguments),
-            What::Format(arguments) => self.format(arguments),
-            What::Sanitize(arguments) => self.sanitize(arguments),
-            What::FwDownload(arguments) => self.fw_download(arguments),
-            What::FwCommit(arguments) => self.fw_commit(arguments),
-            What::CreateNs(arguments) => self.create_ns(arguments),
-            What::DeleteNs(arguments) => self.delete_ns(arguments),
-            What::AttachNs(arguments) => self.attach_ns(arguments),
-            What::DetachNs(arguments) => self.detach_ns(arguments),
-            What::Flush(namespace) => self.flush(*namespace),
-            What::Read(arguments) => self.read(arguments),
-            What::Write(arguments) => self.write(arguments),
-            What::Compare(arguments) => self.compare(arguments),
-            What::Verify(blocks) => self.verify(blocks),
-            What::WriteZeroes(arguments) => self.write_zeroes(arguments),
-            What::WriteUncor(arguments) => self.write_uncor(arguments),
-            What::Dsm(arguments) => self.dsm(arguments),
-            What::Copy(arguments) => self.copy(arguments),
-            What::ResvRegister(arguments) => self.resv_register(arguments),
-            What::ResvAcquire(arguments) => self.resv_acquire(arguments),
-            What::ResvRelease(arguments) => self.resv_release(arguments),
-            What::ResvReport(arguments) => self.resv_report(arguments),
-            What::Zns(what) => self.zns(what),
-            What::Reset => self.reset(false),
-            What::SubsystemReset => self.reset(true),
-            What::ShowRegs => self.show_regs(),
-            What::AdminPassthru(arguments) => self.admin_passthru(arguments),
-            What::Errors => self.errors(),
-        }
-    }
-
     /// An admin command that must succeed.
     fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
         let opcode = AdminOpcode::from_bits(command.opcode);
@@ -224,6 +195,55 @@ impl Session<'_> {
     /// Reports that something was done: a line for people, `value` for programs.
     fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
         crate::confirm::done(self.output, value, line)
+    }
+}
+
+/// Executes a verb.
+fn obey(session: &mut Session<'_>, what: &What) -> Result<(), Failure> {
+    match what {
+        What::List => identify::list(session),
+        What::IdCtrl => identify::id_ctrl(session),
+        What::IdNs(arguments) => identify::id_ns(session, *arguments),
+        What::ListNs(arguments) => identify::list_ns(session, *arguments),
+        What::NsDescs(arguments) => identify::ns_descs(session, *arguments),
+        What::ListCtrl(arguments) => identify::list_ctrl(session, *arguments),
+        What::SmartLog => logs::smart_log(session),
+        What::ErrorLog(arguments) => logs::error_log(session, *arguments),
+        What::FwLog => logs::fw_log(session),
+        What::EffectsLog => logs::effects_log(session),
+        What::ChangedNsListLog => logs::changed_ns_list_log(session),
+        What::SanitizeLog => logs::sanitize_log(session),
+        What::SupportedLogPages => logs::supported_log_pages(session),
+        What::GetLog(arguments) => logs::get_log(session, arguments),
+        What::GetFeature(arguments) => features::get_feature(session, arguments),
+        What::SetFeature(arguments) => features::set_feature(session, arguments),
+        What::Format(arguments) => upkeep::format(session, arguments),
+        What::Sanitize(arguments) => upkeep::sanitize(session, arguments),
+        What::FwDownload(arguments) => upkeep::fw_download(session, arguments),
+        What::FwCommit(arguments) => upkeep::fw_commit(session, arguments),
+        What::CreateNs(arguments) => namespaces::create_ns(session, arguments),
+        What::DeleteNs(arguments) => namespaces::delete_ns(session, arguments),
+        What::AttachNs(arguments) => namespaces::attach_ns(session, arguments),
+        What::DetachNs(arguments) => namespaces::detach_ns(session, arguments),
+        What::Flush(namespace) => io::flush(session, *namespace),
+        What::Read(arguments) => io::read(session, arguments),
+        What::Write(arguments) => io::write(session, arguments),
+        What::Compare(arguments) => io::compare(session, arguments),
+        What::Verify(blocks) => io::verify(session, blocks),
+        What::WriteZeroes(arguments) => io::write_zeroes(session, arguments),
+        What::WriteUncor(arguments) => io::write_uncor(session, arguments),
+        What::Dsm(arguments) => io::dsm(session, arguments),
+        What::Copy(arguments) => io::copy(session, arguments),
+        What::ResvRegister(arguments) => reservations::resv_register(session, arguments),
+        What::ResvAcquire(arguments) => reservations::resv_acquire(session, arguments),
+        What::ResvRelease(arguments) => reservations::resv_release(session, arguments),
+        What::ResvReport(arguments) => reservations::resv_report(session, arguments),
+        What::Zns(what) => zones::zns(session, what),
+        What::Reset => upkeep::reset(session, false),
+        What::SubsystemReset => upkeep::reset(session, true),
+        What::ShowRegs => registers::show_regs(session),
+        What::AdminPassthru(arguments) => passthru::admin_passthru(session, arguments),
+        What::Errors => errors::errors(session),
     }
 }
 

@@ -61,58 +61,72 @@ pub(super) struct DetachArguments {
     consent: Consent,
 }
 
-impl Session<'_> {
-    pub(super) fn create_ns(&mut self, arguments: &CreateArguments) -> Result<(), Failure> {
-        let CreateArguments { nsze, ncap, flbas, shared } = *arguments;
-        let (ncap, nmic) = (ncap.unwrap_or(nsze), shared.into());
-        let wanted = IdentifyNamespace { nsze, ncap, flbas, nmic, ..Default::default() };
-        let data = AdminData::Out(wanted.to_bytes().to_vec());
-        let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
-        let id = self.admin(AdminCommand { data, ..command })?.status.result;
-        let line = format!(
-            "create-ns: Success, created nsid:{id}; `attach-ns --namespace-id {id}` lets it be used"
-        );
-        self.done(&json!({ "nsid": id }), &line)
-    }
+pub(super) fn create_ns(
+    session: &mut Session<'_>,
+    arguments: &CreateArguments,
+) -> Result<(), Failure> {
+    let CreateArguments { nsze, ncap, flbas, shared } = *arguments;
+    let (ncap, nmic) = (ncap.unwrap_or(nsze), shared.into());
+    let wanted = IdentifyNamespace { nsze, ncap, flbas, nmic, ..Default::default() };
+    let data = AdminData::Out(wanted.to_bytes().to_vec());
+    let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
+    let id = session.admin(AdminCommand { data, ..command })?.status.result;
+    let line = format!(
+        "create-ns: Success, created nsid:{id}; `attach-ns --namespace-id {id}` lets it be used"
+    );
+    session.done(&json!({ "nsid": id }), &line)
+}
 
-    pub(super) fn delete_ns(&mut self, arguments: &DeleteArguments) -> Result<(), Failure> {
-        let nsid = arguments.namespace_id;
-        let which = match nsid {
-            ALL_NAMESPACES => "all namespaces and all data in them".to_owned(),
-            id => format!("namespace {id} and all data in it"),
-        };
-        arguments.consent.ask(&format!("This deletes {which}."))?;
-        let cdw10 = [1, 0, 0, 0, 0, 0];
-        let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
-        self.admin(AdminCommand { nsid, cdw10, ..command })?;
-        self.control.operate(Operation::Rescan)?;
-        self.done(&json!({ "deleted": nsid }), &format!("delete-ns: Success, deleted {which}"))
-    }
+pub(super) fn delete_ns(
+    session: &mut Session<'_>,
+    arguments: &DeleteArguments,
+) -> Result<(), Failure> {
+    let nsid = arguments.namespace_id;
+    let which = match nsid {
+        ALL_NAMESPACES => "all namespaces and all data in them".to_owned(),
+        id => format!("namespace {id} and all data in it"),
+    };
+    arguments.consent.ask(&format!("This deletes {which}."))?;
+    let cdw10 = [1, 0, 0, 0, 0, 0];
+    let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
+    session.admin(AdminCommand { nsid, cdw10, ..command })?;
+    session.control.operate(Operation::Rescan)?;
+    session.done(&json!({ "deleted": nsid }), &format!("delete-ns: Success, deleted {which}"))
+}
 
-    pub(super) fn attach_ns(&mut self, arguments: &AttachArguments) -> Result<(), Failure> {
-        self.attachment(arguments, true)
-    }
+pub(super) fn attach_ns(
+    session: &mut Session<'_>,
+    arguments: &AttachArguments,
+) -> Result<(), Failure> {
+    attachment(session, arguments, true)
+}
 
-    pub(super) fn detach_ns(&mut self, arguments: &DetachArguments) -> Result<(), Failure> {
-        let id = arguments.which.namespace_id;
-        arguments.consent.ask(&format!("Whoever uses namespace {id} loses it."))?;
-        self.attachment(&arguments.which, false)
-    }
+pub(super) fn detach_ns(
+    session: &mut Session<'_>,
+    arguments: &DetachArguments,
+) -> Result<(), Failure> {
+    let id = arguments.which.namespace_id;
+    arguments.consent.ask(&format!("Whoever uses namespace {id} loses it."))?;
+    attachment(session, &arguments.which, false)
+}
 
-    fn attachment(&mut self, arguments: &AttachArguments, attach: bool) -> Result<(), Failure> {
-        let nsid = arguments.namespace_id;
-        let this = self.control.device().controller.cntlid;
-        let controller = arguments.controllers.unwrap_or(this);
-        // A list of one controller (figure 270 of 2.0).
-        let mut list = vec![0; LENGTH];
-        list[0] = 1;
-        list[2..4].copy_from_slice(&controller.to_le_bytes());
-        let cdw10 = [u32::from(!attach), 0, 0, 0, 0, 0];
-        let command = AdminCommand::new(AdminOpcode::NamespaceAttachment);
-        self.admin(AdminCommand { nsid, cdw10, data: AdminData::Out(list), ..command })?;
-        self.control.operate(Operation::Rescan)?;
-        let word = if attach { "attach-ns" } else { "detach-ns" };
-        let told = json!({ "nsid": nsid, "controller": controller, "attached": attach });
-        self.done(&told, &format!("{word}: Success, nsid:{nsid}, controller {controller:#x}"))
-    }
+fn attachment(
+    session: &mut Session<'_>,
+    arguments: &AttachArguments,
+    attach: bool,
+) -> Result<(), Failure> {
+    let nsid = arguments.namespace_id;
+    let this = session.control.device().controller.cntlid;
+    let controller = arguments.controllers.unwrap_or(this);
+    // A list of one controller (figure 270 of 2.0).
+    let mut list = vec![0; LENGTH];
+    list[0] = 1;
+    list[2..4].copy_from_slice(&controller.to_le_bytes());
+    let cdw10 = [u32::from(!attach), 0, 0, 0, 0, 0];
+    let command = AdminCommand::new(AdminOpcode::NamespaceAttachment);
+    session.admin(AdminCommand { nsid, cdw10, data: AdminData::Out(list), ..command })?;
+    session.control.operate(Operation::Rescan)?;
+    let word = if attach { "attach-ns" } else { "detach-ns" };
+    let told = json!({ "nsid": nsid, "controller": controller, "attached": attach });
+    session.done(&told, &format!("{word}: Success, nsid:{nsid}, controller {controller:#x}"))
 }

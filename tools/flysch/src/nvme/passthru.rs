@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     data_len: Option<u32>,
     /// Send the bytes of this file to the controller, up to 4096.
     #[arg(long, short = 'i', value_name = "FILE", conflicts_with = "data_len")]
-    input_file: Option<PathBuf>,
+    pub(super) input_file: Option<PathBuf>,
     /// Write received data to this file, `-` for standard output.
     #[arg(long, short = 'b', value_name = "FILE", requires = "data_len")]
     raw: Option<PathBuf>,
@@ -76,51 +76,52 @@ fn data_length(text: &str) -> Result<u32, String> {
 const HARMLESS: [AdminOpcode; 3] =
     [AdminOpcode::GetLogPage, AdminOpcode::Identify, AdminOpcode::GetFeatures];
 
-impl Session<'_> {
-    pub(super) fn admin_passthru(&mut self, arguments: &Arguments) -> Result<(), Failure> {
-        let a = arguments;
-        let name = AdminOpcode::from_bits(a.opcode);
-        if !HARMLESS.contains(&name) {
-            a.consent.ask(&format!("{name} may change the controller or destroy data."))?;
-        }
-        let data = match (&a.input_file, a.data_len) {
-            (Some(path), _) => {
-                let bytes = std::fs::read(path);
-                let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
-                if bytes.len() > DATA_MAX {
-                    let length = bytes.len();
-                    let why = format!("{length} bytes: a command takes at most {DATA_MAX}");
-                    return Err(Failure::usage(format!("{}: {why}", path.display())));
-                }
-                AdminData::Out(bytes)
-            }
-            (None, Some(bytes)) => AdminData::In(bytes),
-            (None, None) => AdminData::None,
-        };
-        let reply = self.control.admin(AdminCommand {
-            opcode: a.opcode,
-            nsid: a.namespace_id,
-            cdw10: [a.cdw10, a.cdw11, a.cdw12, a.cdw13, a.cdw14, a.cdw15],
-            data,
-            timeout_ms: a.timeout,
-        })?;
-        let (field, result) = (reply.status.status, reply.status.result);
-        let status = Status::of_field(field);
-        let bytes = if status == Status::Success { &reply.data[..] } else { &[] };
-        if let Some(path) = a.raw.as_ref().filter(|_| status == Status::Success) {
-            let mut file = Named::open(path, self.output)?;
-            file.write(|to| to.write_all(bytes))?;
-            file.finish()?;
-        }
-        if status != Status::Success {
-            return Err(Failure::failed(format!("{name}: {status} ({field:#x})")));
-        }
-        if self.output.json() {
-            let data = (!bytes.is_empty()).then(|| hex(bytes));
-            let told = json!({ "opcode": a.opcode, "result": result, "data": data });
-            return self.output.value(&told);
-        }
-        self.output.line(format!("Admin Command {name} is Success and result: {result:#010x}"))?;
-        if bytes.is_empty() || a.raw.is_some() { Ok(()) } else { dump(bytes, self.output) }
+pub(super) fn admin_passthru(
+    session: &mut Session<'_>,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let a = arguments;
+    let name = AdminOpcode::from_bits(a.opcode);
+    if !HARMLESS.contains(&name) {
+        a.consent.ask(&format!("{name} may change the controller or destroy data."))?;
     }
+    let data = match (&a.input_file, a.data_len) {
+        (Some(path), _) => {
+            let bytes = std::fs::read(path);
+            let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
+            if bytes.len() > DATA_MAX {
+                let length = bytes.len();
+                let why = format!("{length} bytes: a command takes at most {DATA_MAX}");
+                return Err(Failure::usage(format!("{}: {why}", path.display())));
+            }
+            AdminData::Out(bytes)
+        }
+        (None, Some(bytes)) => AdminData::In(bytes),
+        (None, None) => AdminData::None,
+    };
+    let reply = session.control.admin(AdminCommand {
+        opcode: a.opcode,
+        nsid: a.namespace_id,
+        cdw10: [a.cdw10, a.cdw11, a.cdw12, a.cdw13, a.cdw14, a.cdw15],
+        data,
+        timeout_ms: a.timeout,
+    })?;
+    let (field, result) = (reply.status.status, reply.status.result);
+    let status = Status::of_field(field);
+    let bytes = if status == Status::Success { &reply.data[..] } else { &[] };
+    if let Some(path) = a.raw.as_ref().filter(|_| status == Status::Success) {
+        let mut file = Named::open(path, session.output)?;
+        file.write(|to| to.write_all(bytes))?;
+        file.finish()?;
+    }
+    if status != Status::Success {
+        return Err(Failure::failed(format!("{name}: {status} ({field:#x})")));
+    }
+    if session.output.json() {
+        let data = (!bytes.is_empty()).then(|| hex(bytes));
+        let told = json!({ "opcode": a.opcode, "result": result, "data": data });
+        return session.output.value(&told);
+    }
+    session.output.line(format!("Admin Command {name} is Success and result: {result:#010x}"))?;
+    if bytes.is_empty() || a.raw.is_some() { Ok(()) } else { dump(bytes, session.output) }
 }

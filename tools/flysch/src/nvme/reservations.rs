@@ -106,108 +106,118 @@ pub(super) struct ReportArguments {
     eds: bool,
 }
 
-impl Session<'_> {
-    fn reserve(
-        &mut self,
-        (opcode, namespace): (NvmOpcode, Namespace),
-        cdw10: u32,
-        keys: &[u64],
-    ) -> Result<(), Failure> {
-        let nsid = self.meant(namespace)?;
-        let data = AdminData::Out(keys.iter().flat_map(|key| key.to_le_bytes()).collect());
-        let cdw10 = [cdw10, 0, 0, 0, 0, 0];
-        self.io(AdminCommand { nsid, cdw10, data, ..command(opcode) }).map(|_| ())
-    }
+fn reserve(
+    session: &mut Session<'_>,
+    (opcode, namespace): (NvmOpcode, Namespace),
+    cdw10: u32,
+    keys: &[u64],
+) -> Result<(), Failure> {
+    let nsid = session.meant(namespace)?;
+    let data = AdminData::Out(keys.iter().flat_map(|key| key.to_le_bytes()).collect());
+    let cdw10 = [cdw10, 0, 0, 0, 0, 0];
+    session.io(AdminCommand { nsid, cdw10, data, ..command(opcode) }).map(|_| ())
+}
 
-    pub(super) fn resv_register(&mut self, arguments: &RegisterArguments) -> Result<(), Failure> {
-        let RegisterArguments { namespace, crkey, nrkey, rrega, cptpl, iekey } = *arguments;
-        let cdw10 = rrega | ignores(iekey) | cptpl << 30;
-        let which = (NvmOpcode::ReservationRegister, namespace);
-        self.reserve(which, cdw10, &[crkey, nrkey])?;
-        self.done(&json!({ "registered": nrkey }), "NVME Reservation  success")
-    }
+pub(super) fn resv_register(
+    session: &mut Session<'_>,
+    arguments: &RegisterArguments,
+) -> Result<(), Failure> {
+    let RegisterArguments { namespace, crkey, nrkey, rrega, cptpl, iekey } = *arguments;
+    let cdw10 = rrega | ignores(iekey) | cptpl << 30;
+    let which = (NvmOpcode::ReservationRegister, namespace);
+    reserve(session, which, cdw10, &[crkey, nrkey])?;
+    session.done(&json!({ "registered": nrkey }), "NVME Reservation  success")
+}
 
-    pub(super) fn resv_acquire(&mut self, arguments: &AcquireArguments) -> Result<(), Failure> {
-        let AcquireArguments { namespace, crkey, prkey, rtype, racqa, iekey, consent } = *arguments;
-        consent.ask("Other hosts lose the namespace, for writes at least.")?;
-        let cdw10 = racqa | ignores(iekey) | u32::from(rtype) << 8;
-        let which = (NvmOpcode::ReservationAcquire, namespace);
-        self.reserve(which, cdw10, &[crkey, prkey])?;
-        self.done(&json!({ "rtype": rtype }), "NVME Reservation Acquire success")
-    }
+pub(super) fn resv_acquire(
+    session: &mut Session<'_>,
+    arguments: &AcquireArguments,
+) -> Result<(), Failure> {
+    let AcquireArguments { namespace, crkey, prkey, rtype, racqa, iekey, consent } = *arguments;
+    consent.ask("Other hosts lose the namespace, for writes at least.")?;
+    let cdw10 = racqa | ignores(iekey) | u32::from(rtype) << 8;
+    let which = (NvmOpcode::ReservationAcquire, namespace);
+    reserve(session, which, cdw10, &[crkey, prkey])?;
+    session.done(&json!({ "rtype": rtype }), "NVME Reservation Acquire success")
+}
 
-    pub(super) fn resv_release(&mut self, arguments: &ReleaseArguments) -> Result<(), Failure> {
-        let ReleaseArguments { namespace, crkey, rtype, rrela, iekey, consent } = *arguments;
-        consent.ask("Other hosts may change the namespace again.")?;
-        let cdw10 = rrela | ignores(iekey) | u32::from(rtype) << 8;
-        self.reserve((NvmOpcode::ReservationRelease, namespace), cdw10, &[crkey])?;
-        self.done(&json!({ "released": rtype }), "NVME Reservation Release success")
-    }
+pub(super) fn resv_release(
+    session: &mut Session<'_>,
+    arguments: &ReleaseArguments,
+) -> Result<(), Failure> {
+    let ReleaseArguments { namespace, crkey, rtype, rrela, iekey, consent } = *arguments;
+    consent.ask("Other hosts may change the namespace again.")?;
+    let cdw10 = rrela | ignores(iekey) | u32::from(rtype) << 8;
+    reserve(session, (NvmOpcode::ReservationRelease, namespace), cdw10, &[crkey])?;
+    session.done(&json!({ "released": rtype }), "NVME Reservation Release success")
+}
 
-    pub(super) fn resv_report(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
-        let nsid = self.meant(arguments.namespace)?;
-        let cdw10 = [REPORT / 4 - 1, arguments.eds.into(), 0, 0, 0, 0];
-        let data = AdminData::In(REPORT);
-        let command = command(NvmOpcode::ReservationReport);
-        let data = self.io(AdminCommand { nsid, cdw10, data, ..command })?.data;
-        let status = ReservationStatus::parse(&data).map_err(Failure::failed)?;
-        let count = usize::from(status.regctl);
-        let registrants: Vec<(u16, u8, String, u64)> = if arguments.eds {
-            let all = data[EXTENDED_HEADER..].chunks_exact(ExtendedRegistrant::LENGTH);
-            let one = |bytes| {
-                let of = ExtendedRegistrant::parse(bytes).map_err(Failure::failed)?;
-                Ok((of.cntlid, of.rcsts, hex(&of.hostid), of.rkey))
-            };
-            all.take(count).map(one).collect::<Result<_, Failure>>()?
-        } else {
-            let all = data[ReservationStatus::LENGTH..].chunks_exact(Registrant::LENGTH);
-            let one = |bytes| {
-                let of = Registrant::parse(bytes).map_err(Failure::failed)?;
-                Ok((of.cntlid, of.rcsts, format!("{:x}", of.hostid), of.rkey))
-            };
-            all.take(count).map(one).collect::<Result<_, Failure>>()?
+pub(super) fn resv_report(
+    session: &mut Session<'_>,
+    arguments: &ReportArguments,
+) -> Result<(), Failure> {
+    let nsid = session.meant(arguments.namespace)?;
+    let cdw10 = [REPORT / 4 - 1, arguments.eds.into(), 0, 0, 0, 0];
+    let data = AdminData::In(REPORT);
+    let command = command(NvmOpcode::ReservationReport);
+    let data = session.io(AdminCommand { nsid, cdw10, data, ..command })?.data;
+    let status = ReservationStatus::parse(&data).map_err(Failure::failed)?;
+    let count = usize::from(status.regctl);
+    let registrants: Vec<(u16, u8, String, u64)> = if arguments.eds {
+        let all = data[EXTENDED_HEADER..].chunks_exact(ExtendedRegistrant::LENGTH);
+        let one = |bytes| {
+            let of = ExtendedRegistrant::parse(bytes).map_err(Failure::failed)?;
+            Ok((of.cntlid, of.rcsts, hex(&of.hostid), of.rkey))
         };
-        if self.output.json() {
-            let one = |(cntlid, rcsts, hostid, rkey): &(u16, u8, String, u64)| {
-                let (held, id) = (*rcsts, hostid);
-                json!({ "cntlid": cntlid, "rcsts": held, "hostid": id, "rkey": rkey })
-            };
-            let registrants: Vec<Value> = registrants.iter().map(one).collect();
-            return self.output.value(&json!({
-                "gen": status.generation,
-                "rtype": status.rtype,
-                "regctl": status.regctl,
-                "ptpls": status.ptpls,
-                "regctls": registrants,
-            }));
-        }
-        self.output.line("NVME Reservation status:")?;
-        self.output.line("")?;
-        self.output.line(format!("gen       : {}", status.generation))?;
-        self.output.line(format!("rtype     : {}", status.rtype))?;
-        self.output.line(format!("regctl    : {}", status.regctl))?;
-        self.output.line(format!("ptpls     : {}", status.ptpls))?;
-        for (number, (cntlid, rcsts, hostid, rkey)) in registrants.iter().enumerate() {
-            self.output.line(format!("regctl[{number}] :"))?;
-            self.output.line(format!("  cntlid  : {cntlid:x}"))?;
-            self.output.line(format!("  rcsts   : {rcsts:x}"))?;
-            self.output.line(format!("  rkey    : {rkey:x}"))?;
-            self.output.line(format!("  hostid  : {hostid}"))?;
-        }
-        if self.host_id_is_none()? {
-            self.output.line("this host has no identifier (`set-feature -f 0x81`)")?;
-        }
-        Ok(())
+        all.take(count).map(one).collect::<Result<_, Failure>>()?
+    } else {
+        let all = data[ReservationStatus::LENGTH..].chunks_exact(Registrant::LENGTH);
+        let one = |bytes| {
+            let of = Registrant::parse(bytes).map_err(Failure::failed)?;
+            Ok((of.cntlid, of.rcsts, format!("{:x}", of.hostid), of.rkey))
+        };
+        all.take(count).map(one).collect::<Result<_, Failure>>()?
+    };
+    if session.output.json() {
+        let one = |(cntlid, rcsts, hostid, rkey): &(u16, u8, String, u64)| {
+            let (held, id) = (*rcsts, hostid);
+            json!({ "cntlid": cntlid, "rcsts": held, "hostid": id, "rkey": rkey })
+        };
+        let registrants: Vec<Value> = registrants.iter().map(one).collect();
+        return session.output.value(&json!({
+            "gen": status.generation,
+            "rtype": status.rtype,
+            "regctl": status.regctl,
+            "ptpls": status.ptpls,
+            "regctls": registrants,
+        }));
     }
+    session.output.line("NVME Reservation status:")?;
+    session.output.line("")?;
+    session.output.line(format!("gen       : {}", status.generation))?;
+    session.output.line(format!("rtype     : {}", status.rtype))?;
+    session.output.line(format!("regctl    : {}", status.regctl))?;
+    session.output.line(format!("ptpls     : {}", status.ptpls))?;
+    for (number, (cntlid, rcsts, hostid, rkey)) in registrants.iter().enumerate() {
+        session.output.line(format!("regctl[{number}] :"))?;
+        session.output.line(format!("  cntlid  : {cntlid:x}"))?;
+        session.output.line(format!("  rcsts   : {rcsts:x}"))?;
+        session.output.line(format!("  rkey    : {rkey:x}"))?;
+        session.output.line(format!("  hostid  : {hostid}"))?;
+    }
+    if host_id_is_none(session)? {
+        session.output.line("this host has no identifier (`set-feature -f 0x81`)")?;
+    }
+    Ok(())
+}
 
-    fn host_id_is_none(&mut self) -> Result<bool, Failure> {
-        use flysch_wire::nvme::AdminOpcode;
-        let cdw10 = [FeatureId::HostId.into_bits().into(), 0, 0, 0, 0, 0];
-        let data = AdminData::In(8);
-        let command = AdminCommand::new(AdminOpcode::GetFeatures);
-        let reply = self.control.admin(AdminCommand { cdw10, data, ..command })?;
-        Ok(reply.status.status == 0 && reply.data.iter().all(|byte| *byte == 0))
-    }
+fn host_id_is_none(session: &mut Session<'_>) -> Result<bool, Failure> {
+    use flysch_wire::nvme::AdminOpcode;
+    let cdw10 = [FeatureId::HostId.into_bits().into(), 0, 0, 0, 0, 0];
+    let data = AdminData::In(8);
+    let command = AdminCommand::new(AdminOpcode::GetFeatures);
+    let reply = session.control.admin(AdminCommand { cdw10, data, ..command })?;
+    Ok(reply.status.status == 0 && reply.data.iter().all(|byte| *byte == 0))
 }
 
 fn ignores(key: bool) -> u32 {

@@ -108,7 +108,7 @@ pub(super) struct SanitizeArguments {
 pub(super) struct DownloadArguments {
     /// The maker's image for exactly this controller.
     #[arg(long = "fw", short = 'f', value_name = "FILE")]
-    image: PathBuf,
+    pub(super) image: PathBuf,
 }
 
 /// When firmware becomes active (CA).
@@ -141,129 +141,139 @@ pub(super) struct CommitArguments {
     consent: Consent,
 }
 
-impl Session<'_> {
-    pub(super) fn format(&mut self, arguments: &FormatArguments) -> Result<(), Failure> {
-        let id = self.meant(arguments.namespace)?;
-        let data = self.identify_namespace(id)?;
-        let lbaf = chosen(&data, arguments)?;
-        let format = data.format(lbaf).unwrap_or_default();
-        arguments.consent.ask(&format!(
-            "A format of namespace {id} removes all of its data ({} blocks).",
-            data.nsze
-        ))?;
-        let first = u32::from(lbaf) | (arguments.ses as u32) << 9;
-        let cdw10 = [first, 0, 0, 0, 0, 0];
-        let timeout_ms = Some(FORMAT_MS);
-        let command = AdminCommand::new(AdminOpcode::FormatNvm);
-        self.admin(AdminCommand { nsid: id, cdw10, timeout_ms, ..command })?;
-        self.control.operate(Operation::Rescan)?;
-        let block = 1_u64 << format.shift;
-        let told = json!({ "nsid": id, "lbaf": lbaf, "block_size": block });
-        self.done(&told, &format!("Success formatting namespace:{id:x}, blocks of {block} bytes"))
-    }
+pub(super) fn format(
+    session: &mut Session<'_>,
+    arguments: &FormatArguments,
+) -> Result<(), Failure> {
+    let id = session.meant(arguments.namespace)?;
+    let data = session.identify_namespace(id)?;
+    let lbaf = chosen(&data, arguments)?;
+    let format = data.format(lbaf).unwrap_or_default();
+    arguments.consent.ask(&format!(
+        "A format of namespace {id} removes all of its data ({} blocks).",
+        data.nsze
+    ))?;
+    let first = u32::from(lbaf) | (arguments.ses as u32) << 9;
+    let cdw10 = [first, 0, 0, 0, 0, 0];
+    let timeout_ms = Some(FORMAT_MS);
+    let command = AdminCommand::new(AdminOpcode::FormatNvm);
+    session.admin(AdminCommand { nsid: id, cdw10, timeout_ms, ..command })?;
+    session.control.operate(Operation::Rescan)?;
+    let block = 1_u64 << format.shift;
+    let told = json!({ "nsid": id, "lbaf": lbaf, "block_size": block });
+    session.done(&told, &format!("Success formatting namespace:{id:x}, blocks of {block} bytes"))
+}
 
-    pub(super) fn sanitize(&mut self, arguments: &SanitizeArguments) -> Result<(), Failure> {
-        let action = arguments.sanact;
-        if action != Action::ExitFailure {
-            let what = "A sanitize operation removes the data of all namespaces for ever and \
-                        cannot be stopped.";
-            arguments.consent.ask(what)?;
-        }
-        let passes = u32::from(arguments.owpass) & 0xF;
-        let cdw10 = [
-            (action as u32 + 1)
-                | u32::from(arguments.ause) << 3
-                | passes << 4
-                | u32::from(arguments.no_dealloc) << 9,
-            arguments.ovrpat,
-            0,
-            0,
-            0,
-            0,
-        ];
-        self.admin(AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::Sanitize) })?;
-        let mut progress = Progress::share("sanitizing");
-        let status = loop {
-            let status = self.sanitize_status()?;
-            if status.status & 7 != sanitize::RUNS {
-                break status.status;
-            }
-            progress.set((u64::from(status.progress) * 1000) >> 16);
-            self.control.rest(LOOK_MS);
-        };
-        drop(progress);
-        let words = sanitize_words(status);
-        match status & 7 {
-            sanitize::FAILED => Err(Failure::failed(words)),
-            _ => self.done(&json!({ "sstat": status, "status": words }), words),
-        }
+pub(super) fn sanitize(
+    session: &mut Session<'_>,
+    arguments: &SanitizeArguments,
+) -> Result<(), Failure> {
+    let action = arguments.sanact;
+    if action != Action::ExitFailure {
+        let what = "A sanitize operation removes the data of all namespaces for ever and \
+                    cannot be stopped.";
+        arguments.consent.ask(what)?;
     }
+    let passes = u32::from(arguments.owpass) & 0xF;
+    let cdw10 = [
+        (action as u32 + 1)
+            | u32::from(arguments.ause) << 3
+            | passes << 4
+            | u32::from(arguments.no_dealloc) << 9,
+        arguments.ovrpat,
+        0,
+        0,
+        0,
+        0,
+    ];
+    session.admin(AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::Sanitize) })?;
+    let mut progress = Progress::share("sanitizing");
+    let status = loop {
+        let status = super::logs::sanitize_status(session)?;
+        if status.status & 7 != sanitize::RUNS {
+            break status.status;
+        }
+        progress.set((u64::from(status.progress) * 1000) >> 16);
+        session.control.rest(LOOK_MS);
+    };
+    drop(progress);
+    let words = sanitize_words(status);
+    match status & 7 {
+        sanitize::FAILED => Err(Failure::failed(words)),
+        _ => session.done(&json!({ "sstat": status, "status": words }), words),
+    }
+}
 
-    pub(super) fn fw_download(&mut self, arguments: &DownloadArguments) -> Result<(), Failure> {
-        let path = &arguments.image;
-        let failed = |cause: String| Failure::of(path.display(), cause);
-        let image = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-        if image.is_empty() || !image.len().is_multiple_of(4) || image.len() > IMAGE_MAX {
-            let bytes = image.len();
-            return Err(failed(format!(
-                "{bytes} bytes are not a firmware image: it must have a multiple of 4, up to \
-                 {IMAGE_MAX}"
-            )));
-        }
-        let mut progress = Progress::bytes("sending", Some(image.len() as u64));
-        for (number, piece) in image.chunks(PIECE).enumerate() {
-            let (dwords, at) = (piece.len() as u32 / 4, (number * PIECE / 4) as u32);
-            let cdw10 = [dwords - 1, at, 0, 0, 0, 0];
-            let data = AdminData::Out(piece.to_vec());
-            let command = AdminCommand::new(AdminOpcode::FirmwareDownload);
-            self.admin(AdminCommand { cdw10, data, ..command })?;
-            progress.set((number * PIECE + piece.len()) as u64);
-        }
-        drop(progress);
+pub(super) fn fw_download(
+    session: &mut Session<'_>,
+    arguments: &DownloadArguments,
+) -> Result<(), Failure> {
+    let path = &arguments.image;
+    let failed = |cause: String| Failure::of(path.display(), cause);
+    let image = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    if image.is_empty() || !image.len().is_multiple_of(4) || image.len() > IMAGE_MAX {
         let bytes = image.len();
-        self.done(&json!({ "bytes": bytes }), &format!("Firmware download success, {bytes} bytes"))
+        return Err(failed(format!(
+            "{bytes} bytes are not a firmware image: it must have a multiple of 4, up to \
+             {IMAGE_MAX}"
+        )));
     }
+    let mut progress = Progress::bytes("sending", Some(image.len() as u64));
+    for (number, piece) in image.chunks(PIECE).enumerate() {
+        let (dwords, at) = (piece.len() as u32 / 4, (number * PIECE / 4) as u32);
+        let cdw10 = [dwords - 1, at, 0, 0, 0, 0];
+        let data = AdminData::Out(piece.to_vec());
+        let command = AdminCommand::new(AdminOpcode::FirmwareDownload);
+        session.admin(AdminCommand { cdw10, data, ..command })?;
+        progress.set((number * PIECE + piece.len()) as u64);
+    }
+    drop(progress);
+    let bytes = image.len();
+    session.done(&json!({ "bytes": bytes }), &format!("Firmware download success, {bytes} bytes"))
+}
 
-    pub(super) fn fw_commit(&mut self, arguments: &CommitArguments) -> Result<(), Failure> {
-        let CommitArguments { slot, action, consent } = *arguments;
-        consent.ask("Other firmware may keep the controller from coming up again.")?;
-        let cdw10 = [u32::from(slot) | (action as u32) << 3, 0, 0, 0, 0, 0];
-        let command = AdminCommand::new(AdminOpcode::FirmwareCommit);
-        let reply =
-            self.control.admin(AdminCommand { cdw10, timeout_ms: Some(COMMIT_MS), ..command })?;
-        let field = reply.status.status;
-        // Three statuses say that all went well and a reset of some kind is left.
-        let needs = match Status::of_field(field) {
-            Status::Success => None,
-            Status::FirmwareReset => Some("a conventional reset"),
-            Status::FirmwareSubsystemReset => Some("a subsystem reset"),
-            Status::FirmwareControllerReset => Some("a controller reset"),
-            status => {
-                return Err(Failure::failed(format!("firmware commit: {status} ({field:#x})")));
-            }
-        };
-        let told = json!({ "slot": slot, "action": action as u8, "needs": needs });
-        let until = match (needs, action) {
-            (Some(reset), _) => format!("; it runs after {reset}"),
-            (None, Commit::ReplaceActivate | Commit::Activate) => {
-                "; it runs after the next reset".to_owned()
-            }
-            _ => String::new(),
-        };
-        self.done(
-            &told,
-            &format!("Success committing firmware action:{} slot:{slot}{until}", action as u8),
-        )
-    }
+pub(super) fn fw_commit(
+    session: &mut Session<'_>,
+    arguments: &CommitArguments,
+) -> Result<(), Failure> {
+    let CommitArguments { slot, action, consent } = *arguments;
+    consent.ask("Other firmware may keep the controller from coming up again.")?;
+    let cdw10 = [u32::from(slot) | (action as u32) << 3, 0, 0, 0, 0, 0];
+    let command = AdminCommand::new(AdminOpcode::FirmwareCommit);
+    let reply =
+        session.control.admin(AdminCommand { cdw10, timeout_ms: Some(COMMIT_MS), ..command })?;
+    let field = reply.status.status;
+    // Three statuses say that all went well and a reset of some kind is left.
+    let needs = match Status::of_field(field) {
+        Status::Success => None,
+        Status::FirmwareReset => Some("a conventional reset"),
+        Status::FirmwareSubsystemReset => Some("a subsystem reset"),
+        Status::FirmwareControllerReset => Some("a controller reset"),
+        status => {
+            return Err(Failure::failed(format!("firmware commit: {status} ({field:#x})")));
+        }
+    };
+    let told = json!({ "slot": slot, "action": action as u8, "needs": needs });
+    let until = match (needs, action) {
+        (Some(reset), _) => format!("; it runs after {reset}"),
+        (None, Commit::ReplaceActivate | Commit::Activate) => {
+            "; it runs after the next reset".to_owned()
+        }
+        _ => String::new(),
+    };
+    session.done(
+        &told,
+        &format!("Success committing firmware action:{} slot:{slot}{until}", action as u8),
+    )
+}
 
-    pub(super) fn reset(&mut self, subsystem: bool) -> Result<(), Failure> {
-        let (operation, what) = match subsystem {
-            true => (Operation::SubsystemReset, "subsystem"),
-            false => (Operation::Reset, "controller"),
-        };
-        self.control.operate(operation)?;
-        self.done(&json!({ "reset": what }), &format!("the {what} was reset and is up again"))
-    }
+pub(super) fn reset(session: &mut Session<'_>, subsystem: bool) -> Result<(), Failure> {
+    let (operation, what) = match subsystem {
+        true => (Operation::SubsystemReset, "subsystem"),
+        false => (Operation::Reset, "controller"),
+    };
+    session.control.operate(operation)?;
+    session.done(&json!({ "reset": what }), &format!("the {what} was reset and is up again"))
 }
 
 /// The number of the requested format.

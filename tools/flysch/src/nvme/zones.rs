@@ -147,200 +147,202 @@ pub(super) struct AppendArguments {
     zslba: u64,
     /// The data, whole blocks.
     #[arg(long, short, value_name = "FILE")]
-    data: PathBuf,
+    pub(super) data: PathBuf,
 }
 
-impl Session<'_> {
-    pub(super) fn zns(&mut self, what: &Zoned) -> Result<(), Failure> {
-        match what {
-            Zoned::IdCtrl => self.zns_id_ctrl(),
-            Zoned::IdNs(namespace) => self.zns_id_ns(*namespace),
-            Zoned::ReportZones(arguments) => self.report_zones(arguments),
-            Zoned::OpenZone(zone) => self.manage_zone(ZoneAction::Open, zone),
-            Zoned::CloseZone(zone) => self.manage_zone(ZoneAction::Close, zone),
-            Zoned::FinishZone(of) => {
-                of.consent.ask("Nothing more can be written until a reset.")?;
-                self.manage_zone(ZoneAction::Finish, &of.zone)
-            }
-            Zoned::ResetZone(of) => {
-                of.consent.ask("What was written is lost.")?;
-                self.manage_zone(ZoneAction::Reset, &of.zone)
-            }
-            Zoned::OfflineZone(of) => {
-                of.consent.ask("What was written is lost for ever.")?;
-                self.manage_zone(ZoneAction::Offline, &of.zone)
-            }
-            Zoned::ZoneAppend(arguments) => self.zone_append(arguments),
+pub(super) fn zns(session: &mut Session<'_>, what: &Zoned) -> Result<(), Failure> {
+    match what {
+        Zoned::IdCtrl => zns_id_ctrl(session),
+        Zoned::IdNs(namespace) => zns_id_ns(session, *namespace),
+        Zoned::ReportZones(arguments) => report_zones(session, arguments),
+        Zoned::OpenZone(zone) => manage_zone(session, ZoneAction::Open, zone),
+        Zoned::CloseZone(zone) => manage_zone(session, ZoneAction::Close, zone),
+        Zoned::FinishZone(of) => {
+            of.consent.ask("Nothing more can be written until a reset.")?;
+            manage_zone(session, ZoneAction::Finish, &of.zone)
         }
+        Zoned::ResetZone(of) => {
+            of.consent.ask("What was written is lost.")?;
+            manage_zone(session, ZoneAction::Reset, &of.zone)
+        }
+        Zoned::OfflineZone(of) => {
+            of.consent.ask("What was written is lost for ever.")?;
+            manage_zone(session, ZoneAction::Offline, &of.zone)
+        }
+        Zoned::ZoneAppend(arguments) => zone_append(session, arguments),
     }
+}
 
-    /// The selected namespace, which must have zones.
-    fn meant_zoned(&mut self, named: Namespace) -> Result<u32, Failure> {
-        let nsid = self.meant(named)?;
-        match super::is_success(&self.control.admin(identify_command(nsid))?) {
-            true => Ok(nsid),
-            false => Err(Failure::failed(format!("namespace {nsid} has no zones"))),
-        }
+/// The selected namespace, which must have zones.
+fn meant_zoned(session: &mut Session<'_>, named: Namespace) -> Result<u32, Failure> {
+    let nsid = session.meant(named)?;
+    match super::is_success(&session.control.admin(identify_command(nsid))?) {
+        true => Ok(nsid),
+        false => Err(Failure::failed(format!("namespace {nsid} has no zones"))),
     }
+}
 
-    /// Identify data of the zoned command set.
-    fn identify_zoned(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
-        Ok(self.admin(AdminCommand::identify_zoned(cns, nsid))?.data)
+/// Identify data of the zoned command set.
+fn identify_zoned(session: &mut Session<'_>, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
+    Ok(session.admin(AdminCommand::identify_zoned(cns, nsid))?.data)
+}
+
+fn zns_id_ctrl(session: &mut Session<'_>) -> Result<(), Failure> {
+    let reply =
+        session.control.admin(AdminCommand::identify_zoned(Cns::CommandSetController, 0))?;
+    if !super::is_success(&reply) {
+        return Err(Failure::failed("the controller does not support zoned namespaces"));
     }
-
-    fn zns_id_ctrl(&mut self) -> Result<(), Failure> {
-        let reply =
-            self.control.admin(AdminCommand::identify_zoned(Cns::CommandSetController, 0))?;
-        if !super::is_success(&reply) {
-            return Err(Failure::failed("the controller does not support zoned namespaces"));
-        }
-        let data = reply.data;
-        if self.output.json() {
-            return self.output.value(&json!({ "zasl": data[0] }));
-        }
-        self.output.line("NVMe ZNS Identify Controller:")?;
-        self.output.line(format!("zasl    : {}", data[0]))
+    let data = reply.data;
+    if session.output.json() {
+        return session.output.value(&json!({ "zasl": data[0] }));
     }
+    session.output.line("NVMe ZNS Identify Controller:")?;
+    session.output.line(format!("zasl    : {}", data[0]))
+}
 
-    fn zns_id_ns(&mut self, namespace: Namespace) -> Result<(), Failure> {
-        let id = self.meant_zoned(namespace)?;
-        let plain = self.identify_namespace(id)?;
-        let data = self.identify_zoned(Cns::CommandSetNamespace, id)?;
-        let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
-        let formats: Vec<(u8, u64, u8)> = (0..=plain.nlbaf.min(15))
-            .map(|n| (n, zoned.zone_blocks(n), zoned.lbafe[usize::from(n) * 16 + 8]))
-            .collect();
-        if self.output.json() {
-            let one = |(_, zsze, zdes): &(u8, u64, u8)| json!({ "zsze": zsze, "zdes": zdes });
-            let lbafs: Vec<Value> = formats.iter().map(one).collect();
-            let IdentifyZonedNamespace { zoc, ozcs, mar, mor, rrl, frl, .. } = zoned;
-            return self.output.value(&json!({
-                "zoc": zoc, "ozcs": ozcs, "mar": mar, "mor": mor, "rrl": rrl, "frl": frl,
-                "lbafe": lbafs,
-            }));
-        }
-        self.output.line("ZNS Command Set Identify Namespace:")?;
-        self.output.line(format!("zoc     : {}", zoned.zoc))?;
-        self.output.line(format!("ozcs    : {}", zoned.ozcs))?;
-        // Counted from zero; all ones are no limit.
-        for (name, value) in [("mar", zoned.mar), ("mor", zoned.mor)] {
-            let text = match value {
-                u32::MAX => "No Limit".to_owned(),
-                value => format!("{value:#x}"),
-            };
-            self.output.line(format!("{name}     : {text}"))?;
-        }
-        self.output.line(format!("rrl     : {}", zoned.rrl))?;
-        self.output.line(format!("frl     : {}", zoned.frl))?;
-        for (number, zsze, zdes) in formats {
-            let used = if number == plain.format_in_use() { " (in use)" } else { "" };
-            self.output.line(format!("lbafe {number:2}: zsze:{zsze:#x} zdes:{zdes}{used}"))?;
-        }
-        Ok(())
+fn zns_id_ns(session: &mut Session<'_>, namespace: Namespace) -> Result<(), Failure> {
+    let id = meant_zoned(session, namespace)?;
+    let plain = session.identify_namespace(id)?;
+    let data = identify_zoned(session, Cns::CommandSetNamespace, id)?;
+    let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
+    let formats: Vec<(u8, u64, u8)> = (0..=plain.nlbaf.min(15))
+        .map(|n| (n, zoned.zone_blocks(n), zoned.lbafe[usize::from(n) * 16 + 8]))
+        .collect();
+    if session.output.json() {
+        let one = |(_, zsze, zdes): &(u8, u64, u8)| json!({ "zsze": zsze, "zdes": zdes });
+        let lbafs: Vec<Value> = formats.iter().map(one).collect();
+        let IdentifyZonedNamespace { zoc, ozcs, mar, mor, rrl, frl, .. } = zoned;
+        return session.output.value(&json!({
+            "zoc": zoc, "ozcs": ozcs, "mar": mar, "mor": mor, "rrl": rrl, "frl": frl,
+            "lbafe": lbafs,
+        }));
     }
-
-    /// A report of at most `room` zones from `slba` on: the total number, and these zones.
-    fn zones_from(
-        &mut self,
-        nsid: u32,
-        (slba, room): (u64, usize),
-        cdw13: u32,
-    ) -> Result<(u64, Vec<ZoneDescriptor>), Failure> {
-        let data = self.io(report_command(nsid, (slba, room), cdw13))?.data;
-        Ok(report_of(&data, room))
-    }
-
-    fn report_zones(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
-        let nsid = self.meant_zoned(arguments.namespace)?;
-        let wanted = (arguments.state as u32) << 8;
-        let mut slba = arguments.start_lba;
-        let (total, _) = self.zones_from(nsid, (slba, 0), wanted)?;
-        let most = arguments.descs.map_or(total, |descs| total.min(descs as u64));
-        let blocks = self.identify_namespace(nsid)?.nsze;
-        let mut zones: Vec<ZoneDescriptor> = Vec::new();
-        while (zones.len() as u64) < most && slba < blocks {
-            let room = AT_ONCE.min((most - zones.len() as u64) as usize);
-            let (_, part) = self.zones_from(nsid, (slba, room), wanted | PARTIAL_REPORT)?;
-            // Zones rise, or a report would never end.
-            let Some(last) = part.last().filter(|last| last.zslba >= slba) else { break };
-            let size = self.zone_blocks(nsid)?;
-            slba = last.zslba.saturating_add(size.max(1));
-            zones.extend(part);
-        }
-        if self.output.json() {
-            let one = |zone: &ZoneDescriptor| {
-                json!({
-                    "slba": zone.zslba,
-                    "wp": zone.wp,
-                    "cap": zone.zcap,
-                    "state": zone.state().to_string(),
-                    "type": kind(zone),
-                    "attrs": zone.za,
-                    "attrs_info": zone.zai,
-                })
-            };
-            let list: Vec<Value> = zones.iter().map(one).collect();
-            return self.output.value(&json!({ "nr_zones": most, "zone_list": list }));
-        }
-        self.output.line(format!("nr_zones: {most}"))?;
-        for zone in &zones {
-            self.output.line(format!(
-                "SLBA: {:<#10x} WP: {:<#10x} Cap: {:<#10x} State: {:<12} Type: {:<14} \
-                 Attrs: {:#x}",
-                zone.zslba,
-                zone.wp,
-                zone.zcap,
-                zone.state().to_string(),
-                kind(zone),
-                zone.za
-            ))?;
-        }
-        Ok(())
-    }
-
-    /// Blocks of a zone in the format in use.
-    fn zone_blocks(&mut self, nsid: u32) -> Result<u64, Failure> {
-        let format = self.identify_namespace(nsid)?.format_in_use();
-        let data = self.identify_zoned(Cns::CommandSetNamespace, nsid)?;
-        let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
-        Ok(zoned.zone_blocks(format))
-    }
-
-    fn manage_zone(&mut self, action: ZoneAction, zone: &ZoneArguments) -> Result<(), Failure> {
-        let nsid = self.meant_zoned(zone.namespace)?;
-        let block = (!zone.select_all).then_some(zone.start_lba);
-        self.io(manage_command(nsid, action, block))?;
-        let (which, told) = match zone.select_all {
-            true => ("all zones".to_owned(), Value::Null),
-            false => (format!("zone slba: {:#x}", zone.start_lba), zone.start_lba.into()),
+    session.output.line("ZNS Command Set Identify Namespace:")?;
+    session.output.line(format!("zoc     : {}", zoned.zoc))?;
+    session.output.line(format!("ozcs    : {}", zoned.ozcs))?;
+    // Counted from zero; all ones are no limit.
+    for (name, value) in [("mar", zoned.mar), ("mor", zoned.mor)] {
+        let text = match value {
+            u32::MAX => "No Limit".to_owned(),
+            value => format!("{value:#x}"),
         };
-        let line = format!("{action}: Success, {which} nsid: {nsid}");
-        self.done(&json!({ "action": action.to_string(), "slba": told }), &line)
+        session.output.line(format!("{name}     : {text}"))?;
     }
+    session.output.line(format!("rrl     : {}", zoned.rrl))?;
+    session.output.line(format!("frl     : {}", zoned.frl))?;
+    for (number, zsze, zdes) in formats {
+        let used = if number == plain.format_in_use() { " (in use)" } else { "" };
+        session.output.line(format!("lbafe {number:2}: zsze:{zsze:#x} zdes:{zdes}{used}"))?;
+    }
+    Ok(())
+}
 
-    fn zone_append(&mut self, arguments: &AppendArguments) -> Result<(), Failure> {
-        let path = &arguments.data;
-        let content = std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
-        let nsid = self.meant_zoned(arguments.namespace)?;
-        let block = self.identify_namespace(nsid)?.block_size().unwrap_or(4096) as usize;
-        let count = content.len() / block;
-        let is_whole = content.len().is_multiple_of(block) && (1..=1 << 16).contains(&count);
-        if !is_whole {
-            let bytes = content.len();
-            let why = format!("{bytes} bytes are not 1 to 65536 blocks of {block}");
-            return Err(Failure::usage(format!("{}: {why}", path.display())));
-        }
-        let zslba = arguments.zslba;
-        let flags = TransferFlags::new().with_nlb((count - 1) as u16).into_bits();
-        let cdw10 = [zslba as u32, (zslba >> 32) as u32, flags, 0, 0, 0];
-        let data = AdminData::Out(content);
-        let command = command(NvmOpcode::ZoneAppend);
-        let reply = self.io(AdminCommand { nsid, cdw10, data, ..command })?;
-        // The low half of the block's number; a zone is shorter than that reaches.
-        let low = zslba & !0xFFFF_FFFF | u64::from(reply.status.result);
-        let lba = if low < zslba { low + (1 << 32) } else { low };
-        self.done(&json!({ "lba": lba }), &format!("Success appended data to LBA {lba:x}"))
+/// A report of at most `room` zones from `slba` on: the total number, and these zones.
+fn zones_from(
+    session: &mut Session<'_>,
+    nsid: u32,
+    (slba, room): (u64, usize),
+    cdw13: u32,
+) -> Result<(u64, Vec<ZoneDescriptor>), Failure> {
+    let data = session.io(report_command(nsid, (slba, room), cdw13))?.data;
+    Ok(report_of(&data, room))
+}
+
+fn report_zones(session: &mut Session<'_>, arguments: &ReportArguments) -> Result<(), Failure> {
+    let nsid = meant_zoned(session, arguments.namespace)?;
+    let wanted = (arguments.state as u32) << 8;
+    let mut slba = arguments.start_lba;
+    let (total, _) = zones_from(session, nsid, (slba, 0), wanted)?;
+    let most = arguments.descs.map_or(total, |descs| total.min(descs as u64));
+    let blocks = session.identify_namespace(nsid)?.nsze;
+    let mut zones: Vec<ZoneDescriptor> = Vec::new();
+    while (zones.len() as u64) < most && slba < blocks {
+        let room = AT_ONCE.min((most - zones.len() as u64) as usize);
+        let (_, part) = zones_from(session, nsid, (slba, room), wanted | PARTIAL_REPORT)?;
+        // Zones rise, or a report would never end.
+        let Some(last) = part.last().filter(|last| last.zslba >= slba) else { break };
+        let size = zone_blocks(session, nsid)?;
+        slba = last.zslba.saturating_add(size.max(1));
+        zones.extend(part);
     }
+    if session.output.json() {
+        let one = |zone: &ZoneDescriptor| {
+            json!({
+                "slba": zone.zslba,
+                "wp": zone.wp,
+                "cap": zone.zcap,
+                "state": zone.state().to_string(),
+                "type": kind(zone),
+                "attrs": zone.za,
+                "attrs_info": zone.zai,
+            })
+        };
+        let list: Vec<Value> = zones.iter().map(one).collect();
+        return session.output.value(&json!({ "nr_zones": most, "zone_list": list }));
+    }
+    session.output.line(format!("nr_zones: {most}"))?;
+    for zone in &zones {
+        session.output.line(format!(
+            "SLBA: {:<#10x} WP: {:<#10x} Cap: {:<#10x} State: {:<12} Type: {:<14} \
+             Attrs: {:#x}",
+            zone.zslba,
+            zone.wp,
+            zone.zcap,
+            zone.state().to_string(),
+            kind(zone),
+            zone.za
+        ))?;
+    }
+    Ok(())
+}
+
+/// Blocks of a zone in the format in use.
+fn zone_blocks(session: &mut Session<'_>, nsid: u32) -> Result<u64, Failure> {
+    let format = session.identify_namespace(nsid)?.format_in_use();
+    let data = identify_zoned(session, Cns::CommandSetNamespace, nsid)?;
+    let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
+    Ok(zoned.zone_blocks(format))
+}
+
+fn manage_zone(
+    session: &mut Session<'_>,
+    action: ZoneAction,
+    zone: &ZoneArguments,
+) -> Result<(), Failure> {
+    let nsid = meant_zoned(session, zone.namespace)?;
+    let block = (!zone.select_all).then_some(zone.start_lba);
+    session.io(manage_command(nsid, action, block))?;
+    let (which, told) = match zone.select_all {
+        true => ("all zones".to_owned(), Value::Null),
+        false => (format!("zone slba: {:#x}", zone.start_lba), zone.start_lba.into()),
+    };
+    let line = format!("{action}: Success, {which} nsid: {nsid}");
+    session.done(&json!({ "action": action.to_string(), "slba": told }), &line)
+}
+
+fn zone_append(session: &mut Session<'_>, arguments: &AppendArguments) -> Result<(), Failure> {
+    let path = &arguments.data;
+    let content = std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
+    let nsid = meant_zoned(session, arguments.namespace)?;
+    let block = session.identify_namespace(nsid)?.block_size().unwrap_or(4096) as usize;
+    let count = content.len() / block;
+    let is_whole = content.len().is_multiple_of(block) && (1..=1 << 16).contains(&count);
+    if !is_whole {
+        let bytes = content.len();
+        let why = format!("{bytes} bytes are not 1 to 65536 blocks of {block}");
+        return Err(Failure::usage(format!("{}: {why}", path.display())));
+    }
+    let zslba = arguments.zslba;
+    let flags = TransferFlags::new().with_nlb((count - 1) as u16).into_bits();
+    let cdw10 = [zslba as u32, (zslba >> 32) as u32, flags, 0, 0, 0];
+    let data = AdminData::Out(content);
+    let command = command(NvmOpcode::ZoneAppend);
+    let reply = session.io(AdminCommand { nsid, cdw10, data, ..command })?;
+    // The low half of the block's number; a zone is shorter than that reaches.
+    let low = zslba & !0xFFFF_FFFF | u64::from(reply.status.result);
+    let lba = if low < zslba { low + (1 << 32) } else { low };
+    session.done(&json!({ "lba": lba }), &format!("Success appended data to LBA {lba:x}"))
 }
 
 /// nvme-cli's name for the type of a zone.

@@ -11,11 +11,14 @@ mod rpmb;
 mod services;
 mod units;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use flysch_rig::{Control, Needs, Stack, Target};
 use flysch_ufs::{Operation, Output as Answer, Query};
 
 use crate::failure::Failure;
+use crate::file::check_inputs;
 use crate::number::parse_number;
 use crate::output::Output;
 
@@ -67,8 +70,20 @@ enum What {
     Bootlun(services::BootArguments),
 }
 
+impl What {
+    /// The file that it reads.
+    fn input(&self) -> Option<&Path> {
+        match self {
+            Self::Rpmb(arguments) => arguments.input(),
+            Self::Ffu(arguments) => arguments.input(),
+            _ => None,
+        }
+    }
+}
+
 /// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments.what.input())?;
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.control() else {

@@ -84,6 +84,16 @@ enum What {
     },
 }
 
+impl Arguments {
+    /// The file that it reads, other than a key, which can also be given as digits.
+    pub(super) fn input(&self) -> Option<&Path> {
+        match &self.what {
+            Some(What::Write { file, .. }) => Some(file),
+            _ => None,
+        }
+    }
+}
+
 fn area(text: &str) -> Result<SecureWriteProtectEntry, String> {
     let wrong = || format!("`{text}` is not an area such as 1024+256, 0+0:power or 8+8:awp:open");
     let mut words = text.split(':');
@@ -221,12 +231,12 @@ pub(super) fn key(given: &str) -> Result<RpmbKey, Failure> {
         return Ok(key);
     }
     let path = Path::new(given);
-    let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{WRONG}: {error}")))?;
+    let bytes = fs::read(path).map_err(|error| Failure::of(WRONG, error))?;
     let whole: Result<[u8; KEY_LENGTH], _> = bytes.as_slice().try_into();
     let key = whole.ok().map(RpmbKey::new).or_else(|| digits(bytes.trim_ascii()));
     key.ok_or_else(|| {
-        let length = bytes.len();
-        Failure::usage(format!("--key: the file has {length} bytes, not 32 bytes or 64 digits"))
+        let length = counted(bytes.len() as u64, "byte", "bytes");
+        Failure::usage(format!("--key: the file has {length}, not 32 bytes or 64 digits"))
     })
 }
 

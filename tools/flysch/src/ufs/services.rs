@@ -52,6 +52,16 @@ enum Firmware {
     },
 }
 
+impl FirmwareArguments {
+    /// The file that it reads.
+    pub(super) fn input(&self) -> Option<&Path> {
+        match &self.what {
+            Some(Firmware::Update { image, .. }) => Some(image),
+            _ => None,
+        }
+    }
+}
+
 fn firmware_status(control: &mut dyn Control) -> Result<FfuStatus, Failure> {
     match control.operate(Operation::FirmwareStatus)? {
         Answer::Firmware(status) => Ok(status),

@@ -47,6 +47,11 @@ pub struct UbiWritten {
 }
 
 impl UbiPlan {
+    /// The files that its volumes are made from.
+    pub fn images(&self) -> impl Iterator<Item = &Path> {
+        self.sections.iter().filter_map(|section| section.image.as_deref())
+    }
+
     /// Reads the ini file `text`; relative paths in it refer to the working directory, as in
     /// ubinize. Without `image_sequence` the number is derived from the content.
     ///

@@ -63,6 +63,37 @@ pub struct Event {
     pub run: Vec<(usize, String)>,
 }
 
+/// Why the file of a rig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error("{}: {cause}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// It is longer than any rig.
+    #[error("{}: has {length} bytes, but a rig can have at most {LENGTH_MAX}", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// It is not UTF-8.
+    #[error("{}: is not text, but a rig is TOML", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its text is wrong.
+    #[error(transparent)]
+    Wrong(#[from] FileError),
+}
+
 /// A rig as described by its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RigFile {
@@ -108,17 +139,17 @@ impl RigFile {
     ///
     /// # Errors
     /// The error, in one line that names the file and, if there is one, the line.
-    pub fn read(path: &Path, classes: &[&str]) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    pub fn read(path: &Path, classes: &[&str]) -> Result<Self, ReadError> {
+        let failed = |cause| ReadError::Unreadable { path: path.to_path_buf(), cause };
         let length = std::fs::metadata(path).map_err(failed)?.len();
         if length > LENGTH_MAX {
-            let path = path.display();
-            return Err(format!(
-                "{path}: has {length} bytes, but a rig can have at most {LENGTH_MAX}"
-            ));
+            return Err(ReadError::TooLong { path: path.to_path_buf(), length });
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        Self::parse(path, &text, classes).map_err(|error| error.to_string())
+        let text = std::fs::read(path).map_err(failed)?;
+        // No cause: where the first byte is that is no text helps nobody.
+        let text =
+            String::from_utf8(text).map_err(|_| ReadError::NotText { path: path.to_path_buf() })?;
+        Ok(Self::parse(path, &text, classes)?)
     }
 
     /// Reads the text of the file `path`.
@@ -183,6 +214,12 @@ impl RigFile {
         let controllers = self.controllers.iter_mut().map(|it| &mut it.target);
         let disks = self.disks.iter_mut().filter_map(|disk| disk.target.as_mut());
         controllers.chain(disks).for_each(|target| set_clock(target, clock));
+    }
+
+    /// The files that hold the data of its disks.
+    pub fn images(&self) -> impl Iterator<Item = &Path> {
+        let own = self.disks.iter().filter_map(|disk| disk.image.as_deref());
+        own.chain(self.disks.iter().filter_map(|disk| disk.target.as_ref()?.file()))
     }
 
     /// A path beside the rig's file.

@@ -170,7 +170,7 @@ fn a_mirror_goes_on_when_the_server_of_its_half_vanishes() {
         graph.settle();
         assert!(graph.provider("far").is_err() && graph.provider("mirror/gm").is_ok());
         let why = "GATE: the server of far is gone: it fell over";
-        assert!(graph.messages().any(|line| line.ends_with(why)));
+        assert!(graph.record.messages().any(|line| line.ends_with(why)));
     }
 }
 

@@ -327,7 +327,7 @@ impl Class for Mirror {
                 let is_dirty = graph.state::<State>(geom).is_some_and(|state| state.dirty);
                 if is_dirty && let Err(error) = request::mark_dirty(graph, geom) {
                     let name = graph[geom].name.clone();
-                    graph.say(format!("MIRROR: {name}: metadata: {error}"));
+                    graph.record.say(format!("MIRROR: {name}: metadata: {error}"));
                 }
                 true
             }
@@ -335,7 +335,8 @@ impl Class for Mirror {
             News::Settled => {
                 let waits =
                     |state: &State| !state.running && !state.stuck && !state.disks.is_empty();
-                let all: Vec<GeomId> = graph.geoms_of("MIRROR").map(|(id, _)| id).collect();
+                let all: Vec<GeomId> =
+                    graph.objects().geoms_of("MIRROR").map(|(id, _)| id).collect();
                 let mut of = all.into_iter();
                 let found = of.find(|&id| graph.state::<State>(id).is_some_and(waits));
                 found.inspect(|&geom| start::start(graph, geom)).is_some()

@@ -108,7 +108,7 @@ fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> b
         let provider = graph[consumer].provider.map(|provider| graph[provider].name.clone());
         let length = right.len();
         let name = provider.unwrap_or_default();
-        graph.say(format!("MIRROR: {length} bytes at {offset} of {name} were mended"));
+        graph.record.say(format!("MIRROR: {length} bytes at {offset} of {name} were mended"));
     }
     mended
 }
@@ -194,7 +194,7 @@ pub(super) fn clean(graph: &mut Graph, geom: GeomId) {
 
 /// Closes a component and detaches it.
 pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
-    if graph.find_consumer(consumer).is_some() {
+    if graph.objects().consumer(consumer).is_some() {
         graph.drop_consumer(consumer);
     }
 }
@@ -223,7 +223,7 @@ pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gon
     if was_there {
         let name = name.unwrap_or_default();
         let why = if is_gone { "is gone" } else { "failed" };
-        graph.say(format!("MIRROR: {name} {why}: {mirror} goes on without it"));
+        graph.record.say(format!("MIRROR: {name} {why}: {mirror} goes on without it"));
     }
     if was_there && running && left > 0 && !is_gone {
         let _ = update(graph, geom, |_| true, |metadata| metadata.gen_id = generation);

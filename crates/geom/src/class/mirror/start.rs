@@ -21,7 +21,8 @@ pub(super) fn join(
     metadata: &wire::Mirror,
 ) -> Result<(), Error> {
     let name = metadata.name.as_str();
-    let known = graph.geoms_of("MIRROR").find(|(_, geom)| geom.name == name).map(|(id, _)| id);
+    let known =
+        graph.objects().geoms_of("MIRROR").find(|(_, geom)| geom.name == name).map(|(id, _)| id);
     let mut metadata = *metadata;
     let part = match known.and_then(|geom| graph.state::<State>(geom)) {
         Some(state) => {
@@ -173,12 +174,12 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     for disk in broken.into_iter().chain(small).chain(surplus) {
         let provider = graph[disk.consumer].provider.map(|p| graph[p].name.clone());
         let provider = provider.unwrap_or_default();
-        graph.say(format!("MIRROR: {provider} stays out of {}: it is older", common.name));
+        graph.record.say(format!("MIRROR: {provider} stays out of {}: it is older", common.name));
         request::release(graph, disk.consumer);
     }
     let Ok(state) = super::state(graph, geom) else { return };
     if !state.running {
-        graph.say(format!("MIRROR: {}: none of its components can be trusted", common.name));
+        graph.record.say(format!("MIRROR: {}: none of its components can be trusted", common.name));
         return;
     }
     let shape = Shape {
@@ -189,9 +190,9 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     };
     let word = state.state_name();
     let line = format!("MIRROR: mirror/{} starts, {word}", common.name);
-    graph.say(line);
+    graph.record.say(line);
     if let Err(error) = graph.new_provider(geom, format!("mirror/{}", common.name), shape) {
-        graph.say(format!("MIRROR: {error}"));
+        graph.record.say(format!("MIRROR: {error}"));
     }
 }
 

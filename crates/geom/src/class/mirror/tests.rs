@@ -104,7 +104,8 @@ fn a_component_that_fails_stays_out_and_raises_the_generation() {
         graph.retaste(provider).unwrap();
         graph.settle();
         assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
-        let refused = graph.verdicts().find(|v| v.class == "MIRROR" && v.provider == "md0.nop");
+        let refused =
+            graph.record.verdicts().find(|v| v.class == "MIRROR" && v.provider == "md0.nop");
         assert!(refused.unwrap().taste.reason().text.contains("failed once"), "{refused:?}");
         // It returns as a new component.
         forget(&mut graph, geom).unwrap();
@@ -197,7 +198,7 @@ fn what_cannot_be_read_once_is_mended_from_the_other_half() {
     .unwrap();
     assert_eq!(read(&mut graph, 0, 4096).unwrap(), [7; 4096]);
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "COMPLETE");
-    assert!(graph.messages().any(|line| line.contains("were mended")));
+    assert!(graph.record.messages().any(|line| line.contains("were mended")));
 }
 
 #[test]
@@ -224,7 +225,7 @@ fn deactivated_components_wait() {
     rebuild(&mut graph, geom, "md1.nop").unwrap();
     assert_eq!(synchronize(&mut graph, geom, &mut |_, _| {}).unwrap(), 1);
     destroy(&mut graph, geom, false).unwrap();
-    assert!(graph.geoms_of("MIRROR").next().is_none());
+    assert!(graph.objects().geoms_of("MIRROR").next().is_none());
     assert!(graph.provider("mirror/gm").is_err());
 }
 

@@ -325,7 +325,10 @@ pub fn spare(
 /// # Errors
 /// If one cannot.
 pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
-    let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+    let idle = graph
+        .objects()
+        .providers()
+        .filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
     let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
     let mut taken = 0;
     for provider in idle {
@@ -334,7 +337,7 @@ pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
             break;
         }
         let id = there.common.id;
-        if graph.find_provider(provider).is_none() {
+        if graph.objects().provider(provider).is_none() {
             continue;
         }
         let Ok(sector) = graph.peek_last(provider) else { continue };

@@ -104,7 +104,7 @@ fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
 
 /// The name of a path's provider.
 fn name_of(graph: &Graph, consumer: ConsumerId) -> String {
-    let provider = graph.find_consumer(consumer).and_then(|consumer| consumer.provider);
+    let provider = graph.objects().consumer(consumer).and_then(|consumer| consumer.provider);
     provider.map(|provider| graph[provider].name.clone()).unwrap_or_default()
 }
 
@@ -180,7 +180,7 @@ fn join(graph: &mut Graph, geom: GeomId, under: ProviderId) -> Result<(), Error>
     }
     state_mut(graph, geom)?.paths.push(Path { consumer, failed: false, idle: 0 });
     let line = format!("MULTIPATH: {} added to {}", graph[under].name, graph[geom].name);
-    graph.say(line);
+    graph.record.say(line);
     request::elect(graph, geom);
     Ok(())
 }
@@ -190,7 +190,7 @@ fn arrive(graph: &mut Graph, under: ProviderId, label: &wire::Multipath) -> Resu
     let same = |&geom: &GeomId| {
         graph.state::<State>(geom).is_some_and(|state| state.uuid == Some(label.uuid))
     };
-    let known = graph.geoms_of("MULTIPATH").map(|(geom, _)| geom).find(same);
+    let known = graph.objects().geoms_of("MULTIPATH").map(|(geom, _)| geom).find(same);
     if let Some(geom) = known {
         let (state, name) = (state(graph, geom)?, graph[geom].name.clone());
         if state.name != label.name || state.mode != label.mode {
@@ -207,11 +207,13 @@ fn arrive(graph: &mut Graph, under: ProviderId, label: &wire::Multipath) -> Resu
     if graph.geom("MULTIPATH", &name).is_ok() {
         let number = graph.random() as u32;
         let long = format!("{name}-{number}");
-        graph.say(format!("MULTIPATH: geom {name} exists already: {} will be {long}", label.uuid));
+        graph
+            .record
+            .say(format!("MULTIPATH: geom {name} exists already: {} will be {long}", label.uuid));
         name = long;
     }
     let geom = new(graph, &name, (label.name, Some(label.uuid), label.mode));
-    graph.say(format!("MULTIPATH: {name} created"));
+    graph.record.say(format!("MULTIPATH: {name} created"));
     join(graph, geom, under)?;
     Ok(name)
 }
@@ -274,7 +276,7 @@ impl Class for Multipath {
             News::Orphaned(consumer) | News::Spoiled(consumer) => {
                 let geom = graph[consumer].geom;
                 let (path, name) = (name_of(graph, consumer), graph[geom].name.clone());
-                graph.say(format!("MULTIPATH: {path} in {name} was disconnected"));
+                graph.record.say(format!("MULTIPATH: {path} in {name} was disconnected"));
                 request::depart(graph, geom, consumer);
                 true
             }
@@ -290,8 +292,8 @@ impl Class for Multipath {
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
         let geom = graph[provider].geom;
         let active = graph.state::<State>(geom).and_then(|state| state.active);
-        let over = active.and_then(|consumer| graph.find_consumer(consumer)?.provider);
-        graph.attribute(over.or_else(|| graph.under(geom))?, name)
+        let over = active.and_then(|consumer| graph.objects().consumer(consumer)?.provider);
+        graph.attribute(over.or_else(|| graph.objects().under(geom))?, name)
     }
 
     fn config(&self, graph: &Graph, object: Object) -> Config {

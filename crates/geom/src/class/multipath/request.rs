@@ -91,11 +91,11 @@ pub(super) fn elect(graph: &mut Graph, geom: GeomId) {
     }
     let (mode, name) = (state.mode, graph[geom].name.clone());
     match newest {
-        None => graph.say(format!("MULTIPATH: out of providers for {name}")),
+        None => graph.record.say(format!("MULTIPATH: out of providers for {name}")),
         Some(_) if mode == Mode::ActiveActive => {}
         Some(path) => {
             let path = name_of(graph, path);
-            graph.say(format!("MULTIPATH: {path} is now active path in {name}"));
+            graph.record.say(format!("MULTIPATH: {path} is now active path in {name}"));
         }
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn fault(
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     let Some(there) = state.path_mut(consumer).filter(|path| !path.failed) else { return };
     there.failed = true;
-    graph.say(format!("MULTIPATH: {why}, {path} in {name} marked FAIL"));
+    graph.record.say(format!("MULTIPATH: {why}, {path} in {name} marked FAIL"));
     restore_others(graph, geom, but);
 }
 
@@ -132,7 +132,7 @@ fn restore_others(graph: &mut Graph, geom: GeomId, but: &[ConsumerId]) {
         for consumer in restored {
             let path = name_of(graph, consumer);
             let line = format!("MULTIPATH: all paths in {name} were marked FAIL, restore {path}");
-            graph.say(line);
+            graph.record.say(line);
         }
     }
     elect(graph, geom);
@@ -145,14 +145,14 @@ pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     state.paths.retain(|path| path.consumer != consumer);
     let is_empty = state.paths.is_empty();
     if is_empty {
-        graph.say(format!("MULTIPATH: destroying {name}"));
+        graph.record.say(format!("MULTIPATH: destroying {name}"));
         graph.wither_geom(geom, Error::Gone);
         graph.settle_orphans();
     } else {
         restore_others(graph, geom, &[]);
     }
-    if graph.find_consumer(consumer).is_some() {
+    if graph.objects().consumer(consumer).is_some() {
         graph.drop_consumer(consumer);
     }
-    graph.say(format!("MULTIPATH: {path} removed from {name}"));
+    graph.record.say(format!("MULTIPATH: {path} removed from {name}"));
 }

@@ -198,7 +198,7 @@ pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> 
     if state(graph, geom)?.paths.len() == 1 {
         return stop(graph, geom, false);
     }
-    graph.say(format!("MULTIPATH: removing {path} from {disk}"));
+    graph.record.say(format!("MULTIPATH: removing {path} from {disk}"));
     close(graph, consumer);
     request::depart(graph, geom, consumer);
     graph.settle();
@@ -231,7 +231,7 @@ pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
     let disk = graph[geom].name.clone();
     if let Some(path) = state_mut(graph, geom)?.path_mut(consumer).filter(|path| path.failed) {
         path.failed = false;
-        graph.say(format!("MULTIPATH: {name} in {disk} is marked OK"));
+        graph.record.say(format!("MULTIPATH: {name} in {disk} is marked OK"));
     }
     request::elect(graph, geom);
     Ok(())
@@ -272,7 +272,7 @@ fn activate(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(),
     state.active = Some(consumer);
     if state.mode != Mode::ActiveActive {
         let (path, disk) = (name_of(graph, consumer), graph[geom].name.clone());
-        graph.say(format!("MULTIPATH: {path} is now active path in {disk}"));
+        graph.record.say(format!("MULTIPATH: {path} is now active path in {disk}"));
     }
     Ok(())
 }

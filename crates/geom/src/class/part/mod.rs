@@ -15,7 +15,9 @@ use flysch_api::count::counted;
 use flysch_wire::geom::gpt::{Guid, attributes};
 use flysch_wire::geom::mbr;
 
-use super::{Class, Config, News, Object, Requests, Value, guard, pass, pass_route, slice_of};
+use super::{
+    Class, Config, News, Object, Requests, Value, guard, pass, pass_route, slice_of, wither_with,
+};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
@@ -307,7 +309,7 @@ fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partiti
 
 /// Makes the providers agree with the table.
 fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
-    let Some(under) = graph.under(geom) else { return Ok(()) };
+    let Some(under) = graph.objects().under(geom) else { return Ok(()) };
     let sector = u64::from(graph[under].sector_size);
     let base = graph[geom].name.clone();
     let Some(table) = table(graph, geom).filter(|table| !table.is_destroyed) else {
@@ -331,7 +333,7 @@ fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
         match live.find(|&provider| graph[provider].name == name) {
             None => drop(graph.new_provider(geom, name, shape)?),
             Some(provider) => {
-                graph.provider_mut(provider).stripe_offset = shape.stripe_offset;
+                graph.objects[provider].stripe_offset = shape.stripe_offset;
                 if graph[provider].media_size != length {
                     graph.resize_provider(provider, length);
                 }
@@ -409,7 +411,7 @@ impl Class for Part {
     fn told(&self, graph: &mut Graph, news: News) -> bool {
         let consumer = match news {
             News::Orphaned(consumer) | News::Spoiled(consumer) => {
-                graph.wither_with(consumer);
+                wither_with(graph, consumer);
                 return true;
             }
             News::Failed(..) | News::Settled => return false,
@@ -431,7 +433,7 @@ impl Class for Part {
 
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
         let (table, partition) = partition_of(graph, provider)?;
-        let under = graph.under(graph[provider].geom)?;
+        let under = graph.objects().under(graph[provider].geom)?;
         let text = |text: String| Some(Value::Text(text));
         match name {
             "PART::scheme" => text(table.scheme.name().into()),

@@ -64,7 +64,7 @@ fn what_is_in_the_way_is_named() {
     assert_eq!(destroy(&mut graph, geom, Flags::default()).unwrap_err().kind, Kind::Busy);
     delete(&mut graph, geom, 1, Flags::default()).unwrap();
     destroy(&mut graph, geom, Flags::default()).unwrap();
-    assert!(graph.geoms_of("PART").next().is_none());
+    assert!(graph.objects().geoms_of("PART").next().is_none());
 }
 
 #[test]
@@ -152,7 +152,7 @@ BSD64 16
     let nested = create(&mut graph, inner, (Scheme::Bsd64, None), Flags::default()).unwrap_err();
     assert!(nested.cause.contains("those hold no tables"), "{nested}");
     destroy(&mut graph, geom, Flags { commit: true, force: true }).unwrap();
-    assert!(graph.geoms_of("PART").next().is_none());
+    assert!(graph.objects().geoms_of("PART").next().is_none());
     let small = MD.insert(&mut graph, "md1", Box::new(Memory::new(MIB))).unwrap();
     graph.settle();
     let small = create(&mut graph, small, (Scheme::Bsd64, None), Flags::default()).unwrap_err();
@@ -193,8 +193,9 @@ fn hostile_64_bit_disklabels_are_refused_by_name() {
         graph.io(open, Io::Write { offset: 0, from: &bytes }).unwrap();
         graph.shut(open);
         graph.settle();
-        assert!(graph.geoms_of("PART").next().is_none(), "{why}");
-        let last = graph.verdicts().find(|it| it.class == "PART" && it.provider == "md0").unwrap();
+        assert!(graph.objects().geoms_of("PART").next().is_none(), "{why}");
+        let last =
+            graph.record.verdicts().find(|it| it.class == "PART" && it.provider == "md0").unwrap();
         let text = &last.taste.reason().text;
         assert!(text.contains(why), "{why}: {text}");
     }
@@ -240,7 +241,7 @@ fn seen(bytes: &[u8]) -> String {
     MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
     graph.settle();
     let mut out = String::new();
-    for (id, geom) in graph.geoms_of("PART") {
+    for (id, geom) in graph.objects().geoms_of("PART") {
         out.push_str(&format!("{}:", geom.name));
         for p in &table(&graph, id).unwrap().partitions {
             out.push_str(&format!(
@@ -465,7 +466,8 @@ fn hostile_chains_end() {
     let mut graph = Graph::new(&all(), 1);
     MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
     graph.settle();
-    let refused = graph.verdicts().find(|v| v.class == "PART" && v.provider == "md0s1").unwrap();
+    let refused =
+        graph.record.verdicts().find(|v| v.class == "PART" && v.provider == "md0s1").unwrap();
     assert!(refused.taste.reason().text.contains("loop"), "{refused:?}");
     // A record that describes itself again, four times, is not followed either.
     let mut memory = Memory::new(8 * MIB);
@@ -475,7 +477,7 @@ fn hostile_chains_end() {
     let mut graph = Graph::new(&all(), 1);
     MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
     graph.settle();
-    let refused = graph.verdicts().find(|v| v.class == "PART").unwrap();
+    let refused = graph.record.verdicts().find(|v| v.class == "PART").unwrap();
     assert!(refused.taste.reason().text.contains("overlap"), "{refused:?}");
 }
 

@@ -82,7 +82,7 @@ fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, Error> {
 }
 
 fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
-    graph.under(geom).ok_or_else(|| Error::io(&graph[geom].name, block::Error::Gone))
+    graph.objects().under(geom).ok_or_else(|| Error::io(&graph[geom].name, block::Error::Gone))
 }
 
 fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {

@@ -98,7 +98,7 @@ fn drop_out(graph: &mut Graph, geom: GeomId, member: usize, is_gone: bool) {
     let name = state.array.name.clone();
     let disk = name_of(graph, consumer);
     let why = if is_gone { "is gone" } else { "failed" };
-    graph.say(format!("RAID: {name}: disk {disk} {why}"));
+    graph.record.say(format!("RAID: {name}: disk {disk} {why}"));
     if let Some(consumer) = consumer.filter(|_| is_gone) {
         release(graph, consumer);
     }
@@ -117,14 +117,14 @@ pub(super) fn hide(graph: &mut Graph, geom: GeomId) {
         }
     }
     for (provider, volume) in lost {
-        graph.say(format!("RAID: volume {volume} is BROKEN"));
+        graph.record.say(format!("RAID: volume {volume} is BROKEN"));
         graph.wither_provider(provider, block::Error::Gone);
     }
     graph.settle_orphans();
 }
 
 pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
-    if graph.find_consumer(consumer).is_some() {
+    if graph.objects().consumer(consumer).is_some() {
         graph.drop_consumer(consumer);
     }
 }
@@ -185,7 +185,7 @@ fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     }
     let written = write(graph, geom, None);
     if let Err(error) = &written {
-        graph.say(format!("RAID: metadata: {error}"));
+        graph.record.say(format!("RAID: metadata: {error}"));
     }
     written
 }

@@ -132,7 +132,7 @@ fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
 }
 
 fn name_of(graph: &Graph, consumer: Option<ConsumerId>) -> String {
-    let provider = consumer.and_then(|consumer| graph.find_consumer(consumer)?.provider);
+    let provider = consumer.and_then(|consumer| graph.objects().consumer(consumer)?.provider);
     provider.map_or_else(|| "NONE".into(), |provider| graph[provider].name.clone())
 }
 
@@ -213,7 +213,7 @@ impl Class for Raid {
             News::Resized(_) => false,
             News::Settled => {
                 let waits = |state: &State| !state.running && !state.waiting.is_empty();
-                let all: Vec<GeomId> = graph.geoms_of("RAID").map(|(id, _)| id).collect();
+                let all: Vec<GeomId> = graph.objects().geoms_of("RAID").map(|(id, _)| id).collect();
                 let mut all = all.into_iter();
                 let found = all.find(|&id| graph.state::<State>(id).is_some_and(waits));
                 found.inspect(|&geom| start::start(graph, geom)).is_some()

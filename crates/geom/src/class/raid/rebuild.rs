@@ -143,8 +143,10 @@ fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, Error> {
             return Ok(true);
         }
         let Some(format) = state(graph, geom)?.writing() else { return Ok(false) };
-        let all =
-            graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+        let all = graph
+            .objects()
+            .providers()
+            .filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
         for provider in all.map(|(id, _)| id).collect::<Vec<_>>() {
             let size = graph[provider].media_size;
             let Ok(id) = format.identity(graph, provider) else { continue };

@@ -160,7 +160,7 @@ fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> b
         && back == right;
     if mended {
         let name = name_of(graph, Some(consumer));
-        graph.say(format!("RAID: {} bytes at {offset} of {name} were mended", right.len()));
+        graph.record.say(format!("RAID: {} bytes at {offset} of {name} were mended", right.len()));
     }
     mended
 }
@@ -274,6 +274,6 @@ pub(super) fn clean(graph: &mut Graph, geom: GeomId, volume: usize) {
     }
     volume.dirty = false;
     if let Err(error) = metadata::write(graph, geom, None) {
-        graph.say(format!("RAID: metadata: {error}"));
+        graph.record.say(format!("RAID: metadata: {error}"));
     }
 }

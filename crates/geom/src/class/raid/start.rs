@@ -67,7 +67,8 @@ pub(super) fn join(
     found: Found,
 ) -> Result<String, Error> {
     let name = &found.array.name;
-    let known = graph.geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
+    let known =
+        graph.objects().geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
     let runs = known.and_then(|geom| graph.state::<State>(geom)).filter(|state| state.running);
     // Neither can the disk learn what it missed, nor the others what they missed.
     if runs.is_some_and(|it| !format.is_gathered() && found.array.generation > it.array.generation)
@@ -133,9 +134,9 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     state.array.volumes.iter_mut().for_each(super::Volume::believe);
     let name = state.array.name.clone();
     if let Some(why) = why {
-        graph.say(format!("RAID: {name}: {why}"));
+        graph.record.say(format!("RAID: {name}: {why}"));
     }
-    graph.say(format!("RAID: {name}: array started"));
+    graph.record.say(format!("RAID: {name}: array started"));
     offer(graph, geom);
 }
 
@@ -159,9 +160,9 @@ pub(super) fn offer(graph: &mut Graph, geom: GeomId) {
         let Ok(state) = state_mut(graph, geom) else { return };
         if known.is_none() {
             state.providers.push((None, id));
-            graph.say(line);
+            graph.record.say(line);
             if let Some(why) = why {
-                graph.say(format!("RAID: volume {name}: {why}"));
+                graph.record.say(format!("RAID: volume {name}: {why}"));
             }
         }
         if known.is_some_and(|(provider, _)| provider.is_some()) || !word.is_alive() {
@@ -173,14 +174,14 @@ pub(super) fn offer(graph: &mut Graph, geom: GeomId) {
                     state.providers[number].0 = Some(provider);
                 }
             }
-            Err(error) => graph.say(format!("RAID: {error}")),
+            Err(error) => graph.record.say(format!("RAID: {error}")),
         }
     }
 }
 
 /// The lowest number not used by a volume.
 fn free_number(graph: &Graph) -> u32 {
-    let all = graph.geoms().filter_map(|(geom, _)| graph.state::<State>(geom));
+    let all = graph.objects().geoms().filter_map(|(geom, _)| graph.state::<State>(geom));
     let taken: Vec<u32> =
         all.flat_map(|state| state.providers.iter().map(|(_, number)| *number)).collect();
     (0..).find(|number| !taken.contains(number)).unwrap_or(0)
@@ -195,7 +196,10 @@ fn find_torn(graph: &mut Graph, geom: GeomId) {
     }
     let Some(format) = state.format.writing() else { return };
     let array = state.array.clone();
-    let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+    let idle = graph
+        .objects()
+        .providers()
+        .filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
     let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
     for provider in idle {
         let Ok(id) = format.identity(graph, provider) else { continue };
@@ -215,7 +219,7 @@ fn find_torn(graph: &mut Graph, geom: GeomId) {
         }
         let (disk, at) = (graph[provider].name.clone(), graph[provider].last_sector());
         let text = format!("disk of {}: its metadata was cut while it was written", array.name);
-        graph.say(format!("RAID: {disk} claimed: {text}"));
+        graph.record.say(format!("RAID: {disk} claimed: {text}"));
         let taste = Taste::claimed(text, at, 0);
         graph.record.judge(Verdict { provider: disk, class: "RAID", taste });
     }

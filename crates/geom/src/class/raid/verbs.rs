@@ -279,7 +279,7 @@ fn make_spare(
             let consumer = graph.open(provider, Access::ALONE)?;
             let written = metadata::put(graph, consumer, &writes);
             graph.shut(consumer);
-            graph.say(format!("RAID: {name} is a spare disk"));
+            graph.record.say(format!("RAID: {name} is a spare disk"));
             written
         }
         None => {

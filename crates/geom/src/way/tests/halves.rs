@@ -54,7 +54,7 @@ fn who_only_reads_mends_nothing() {
     bench.graph.shut(open);
     let mirror = bench.graph.provider("mirror/gm").unwrap();
     let open = bench.graph.open(mirror, Access::READ).unwrap();
-    let plan = bench.graph.plan(open).unwrap();
+    let plan = Plan::new(&mut bench.graph, open).unwrap();
     let mut way = Way::new(plan, bench.lanes()).unwrap();
     bench.disk(0).bad.push((Operation::Read, 0));
     bench.disk(0).counts.clear();
@@ -71,7 +71,7 @@ fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     let under = bench.under();
     let options = |name, level| raid::Options { name, level, size: Some(MIB), strip: 4096 };
     raid::label(&mut bench.graph, "DDF", &under, (&options("a", "RAID1"), false)).unwrap();
-    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+    let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;
     raid::add(&mut bench.graph, geom, &options("b", "RAID0")).unwrap();
     raid::add(&mut bench.graph, geom, &options("c", "RAID1")).unwrap();
     raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();

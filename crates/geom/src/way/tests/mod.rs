@@ -22,7 +22,7 @@ use flysch_wire::geom::mirror::Balance;
 use flysch_wire::geom::multipath::Mode;
 
 use super::jobs::OWN;
-use super::{Incident, Way};
+use super::{Incident, Plan, Way};
 use crate::class::disk::MD;
 use crate::class::{concat, label, mirror, multipath, nop, part, raid, stripe};
 use crate::io::{Medium, Shape};
@@ -328,7 +328,7 @@ impl Bench {
     fn way(&mut self, name: &str) -> (ConsumerId, Way<Queue>) {
         let provider = self.graph.provider(name).unwrap();
         let open = self.graph.open(provider, Access::READ.and(Access::ALONE)).unwrap();
-        let plan = self.graph.plan(open).unwrap();
+        let plan = Plan::new(&mut self.graph, open).unwrap();
         let way = Way::new(plan, self.lanes()).unwrap();
         (open, way)
     }
@@ -361,7 +361,7 @@ impl Bench {
         for (consumer, error) in lost {
             self.graph.failed(consumer, error);
         }
-        let plan = self.graph.plan(open).unwrap();
+        let plan = Plan::new(&mut self.graph, open).unwrap();
         let lanes = self.lanes();
         way.change(plan, lanes).unwrap();
         done
@@ -585,7 +585,7 @@ fn same_as_one_disk(bench: &mut Bench, (open, mut way): (ConsumerId, Way<Queue>)
     let top = bench.graph[open].provider.unwrap();
     let before = bench.graph[top].statistics;
     let (plan, lanes) = way.into_parts();
-    bench.graph.account(&plan);
+    plan.account(&mut bench.graph);
     let after = bench.graph[top].statistics;
     assert_eq!(after.reads - before.reads, counts[0], "{text}");
     assert_eq!(after.writes - before.writes, counts[1], "{text}");
@@ -782,11 +782,11 @@ fn ways_are_refused_with_a_word() {
     bench.graph.settle();
     let down = bench.graph.provider("invert/down").unwrap();
     let open = bench.graph.open(down, Access::READ).unwrap();
-    let error = bench.graph.plan(open).unwrap_err();
+    let error = Plan::new(&mut bench.graph, open).unwrap_err();
     assert_eq!(format!("{error}"), "invert/down: class INVERT does one request at a time");
     bench.graph.shut(open);
     let open = bench.graph.open(under[0], Access::READ).unwrap();
-    let plan = bench.graph.plan(open).unwrap();
+    let plan = Plan::new(&mut bench.graph, open).unwrap();
     assert!(Way::<Queue>::new(plan.clone(), |_| None).is_err());
     let lanes = bench.lanes();
     let mut way = Way::new(plan, lanes).unwrap();

@@ -148,9 +148,9 @@ impl Trial {
             }
             let mut came: Vec<Completion> = self.way.poll(NOW).into_iter().collect();
             if self.random.below(8) == 0 {
-                let before = self.bench.graph.messages().count();
+                let before = self.bench.graph.record.messages().count();
                 came.extend(self.bench.heed(self.open, &mut self.way));
-                self.told += u64::from(self.bench.graph.messages().count() > before);
+                self.told += u64::from(self.bench.graph.record.messages().count() > before);
             }
             came.iter().for_each(|completion| self.ended(completion));
         }

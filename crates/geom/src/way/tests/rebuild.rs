@@ -16,7 +16,7 @@ fn degraded(kind: &str, how: (u32, u64)) -> (Bench, crate::GeomId) {
     let mut bench = bench_of(kind, 2, how);
     let under = bench.under();
     a_raid(&mut bench.graph, kind, &under);
-    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+    let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;
     raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();
     raid::remove(&mut bench.graph, geom, &["d1"]).unwrap();
     bench.disk(1).bytes[..MIB as usize].fill(0xEE);
@@ -72,7 +72,7 @@ fn rebuild(seed: u64, kind: &str, is_paused: bool) -> bool {
             let done = act(&mut bench.graph, geom, length).unwrap();
             is_done = done.is_none_or(|(done, all)| done == all);
             if is_paused {
-                let plan = bench.graph.plan(open).unwrap();
+                let plan = Plan::new(&mut bench.graph, open).unwrap();
                 let lanes = bench.lanes();
                 way.change(plan, lanes).unwrap();
             }
@@ -108,7 +108,7 @@ fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     let options = raid::Options { name: "v", level: "RAID1", size: Some(2 * MIB), strip: 4096 };
     raid::label(&mut bench.graph, "Intel", &under, (&options, false)).unwrap();
     bench.graph.settle();
-    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+    let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;
     let rebuild = |bench: &mut Bench| raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {});
     rebuild(&mut bench).unwrap();
     // The second disk is removed and inserted again, and cannot be written in its second MiB.
@@ -172,7 +172,7 @@ fn a_half_is_read_when_it_is_rebuilt_and_the_way_has_changed() {
     assert!(way.is_quiet());
     let done = mirror::synchronize_piece(&mut bench.graph, geom, size).unwrap();
     assert_eq!(done, Some((size, size)));
-    let plan = bench.graph.plan(open).unwrap();
+    let plan = Plan::new(&mut bench.graph, open).unwrap();
     let lanes = bench.lanes();
     way.change(plan, lanes).unwrap();
     assert_eq!(read(&mut way, &bench), Some(3), "a third of the reads");

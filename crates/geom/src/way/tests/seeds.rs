@@ -85,7 +85,7 @@ impl Trial {
                 a_raid(&mut bench.graph, if is_striped { "RAID10" } else { "RAID1" }, &under);
                 if random.below(2) == 0 {
                     // Copies that were made equal are both read: from here on the mark matters.
-                    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+                    let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;
                     raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();
                 }
                 "raid/r0"
@@ -217,9 +217,9 @@ impl Trial {
             }
             let mut came: Vec<Completion> = self.way.poll(NOW).into_iter().collect();
             if self.random.below(self.heeds) == 0 {
-                let before = self.bench.graph.messages().count();
+                let before = self.bench.graph.record.messages().count();
                 came.extend(self.bench.heed(self.open, &mut self.way));
-                self.has_lost |= self.bench.graph.messages().count() > before;
+                self.has_lost |= self.bench.graph.record.messages().count() > before;
             }
             came.iter().for_each(|completion| self.ended(completion));
         }

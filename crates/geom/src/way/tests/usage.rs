@@ -50,7 +50,7 @@ fn what_went_a_way_is_told_of_every_provider_and_consumer() {
         assert_eq!(drain(&mut way, 2000), 1);
         // The graph has the same, once the way is accounted for.
         let (plan, _) = way.into_parts();
-        bench.graph.account(&plan);
+        plan.account(&mut bench.graph);
         let consumer = bench.graph[open].statistics;
         assert_eq!((consumer.reads, consumer.flushes, consumer.busy), (3, 1, 1300));
         let provider = bench.graph.provider(top).unwrap();

@@ -31,7 +31,7 @@ pub(crate) fn run(
     arguments: &Arguments,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let mut all: Vec<GeomId> = session.graph.geoms_of("PART").map(|(id, _)| id).collect();
+    let mut all: Vec<GeomId> = session.graph.objects().geoms_of("PART").map(|(id, _)| id).collect();
     session.note_refused("PART", output);
     if !arguments.geoms.is_empty() {
         let named = arguments.geoms.iter().map(|name| super::find(session, name));
@@ -43,9 +43,6 @@ pub(crate) fn run(
     if output.json() {
         let all: Vec<Value> = tables.map(|(id, table)| table_json(session, id, table)).collect();
         return output.value(&all);
-    }
-    if ["DISK", "MD"].iter().all(|class| session.graph.geoms_of(class).next().is_none()) {
-        output.line("no disks: name images with -f FILE, targets with --on TARGET")?;
     }
     for (id, table) in tables {
         show(session, (id, table), arguments, output)?;
@@ -66,7 +63,7 @@ fn show(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let geom = &session.graph[id];
-    let under = session.graph.under(id).map(|under| &session.graph[under]);
+    let under = session.graph.objects().under(id).map(|under| &session.graph[under]);
     let sector = under.map_or(512, |under| u64::from(under.sector_size));
     let size = under.map_or(0, |under| under.media_size);
     let name = |partition: &Partition| match arguments.providers {

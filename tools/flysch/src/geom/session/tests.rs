@@ -15,7 +15,7 @@ fn disks_of_targets_are_called_as_their_drivers() {
     let targets = targets.map(|text| text.parse().unwrap());
     let session = Session::open(&Disks { targets: &targets, ..Disks::default() }, false);
     let graph = session.unwrap_or_else(|_| panic!("all of them open")).graph;
-    let disks = graph.geoms_of("DISK").map(|(_, geom)| geom.name.clone());
+    let disks = graph.objects().geoms_of("DISK").map(|(_, geom)| geom.name.clone());
     let disks: Vec<String> = disks.collect();
     let names = ["da0", "ada0", "nda0", "cd0", "sdda0", "sdda1boot1", "sdda2gp0", "ada1"];
     assert_eq!(disks, names);

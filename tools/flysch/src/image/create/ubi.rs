@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{Chip, parse_bytes, parse_word, report, target, watch, writer};
 use crate::failure::Failure;
+use crate::file::spare_inputs;
 use crate::output::Output;
 
 /// Options of `flysch image create ubi`.
@@ -72,6 +73,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let Some(pebs) = pebs {
         plan.check_chip(pebs)?;
     }
+    spare_inputs(&arguments.output, plan.images().chain([arguments.ini.as_path()]))?;
     let target = target(Some(&arguments.output), output)?;
     let making = Making::default();
     let written = watch(plan.bytes(), &making, || {

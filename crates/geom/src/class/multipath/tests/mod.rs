@@ -218,7 +218,7 @@ fn a_persistent_failure_ends_and_restores_few() {
     let whole = graph.provider("multipath/test").unwrap();
     let open = graph.open(whole, Access::ALONE).unwrap();
     assert_eq!(graph.io(open, Io::Write { offset: 0, from: &[1; 4096] }), Err(BAD));
-    let restored = graph.messages().filter(|line| line.contains("restore")).count();
+    let restored = graph.record.messages().filter(|line| line.contains("restore")).count();
     assert!((1..=2).contains(&restored), "{restored}");
     graph.shut(open);
     // Each path was tried once, and one of them works again when it is tried next.
@@ -327,7 +327,7 @@ fn who_is_no_path_is_not_taken_for_one_and_nothing_is_written() {
     graph.settle();
     let geom = graph.geom("MULTIPATH", "test").unwrap();
     check_state(&graph, geom, ("da0", "DEGRADED", &["ACTIVE"]));
-    let verdict = graph.verdicts().find(|v| v.class == "MULTIPATH" && v.provider == "copy");
+    let verdict = graph.record.verdicts().find(|v| v.class == "MULTIPATH" && v.provider == "copy");
     assert!(verdict.unwrap().taste.reason().text.contains("serial number S2"), "{verdict:?}");
     // So does a disk with another mode: it was relabelled elsewhere.
     let elsewhere = disk_of(disk.borrow().bytes.clone());
@@ -359,14 +359,14 @@ fn metadata_that_does_not_fit_is_refused_by_name() {
         let mut bytes = good.clone();
         bytes[at + change] = byte;
         let (graph, _) = paths(&disk_of(bytes), 1);
-        let verdict = graph.verdicts().find(|v| v.class == "MULTIPATH").unwrap();
+        let verdict = graph.record.verdicts().find(|v| v.class == "MULTIPATH").unwrap();
         assert_eq!(verdict.taste.outcome(), crate::Outcome::Refused, "{change}");
         assert!(verdict.taste.reason().text.contains(why), "{verdict:?}");
-        assert!(graph.geoms_of("MULTIPATH").next().is_none());
+        assert!(graph.objects().geoms_of("MULTIPATH").next().is_none());
     }
     // The image was truncated: its last sector is another one.
     let (graph, _) = paths(&disk_of(good[..SIZE - 512].to_vec()), 1);
-    assert!(graph.geoms_of("MULTIPATH").next().is_none());
+    assert!(graph.objects().geoms_of("MULTIPATH").next().is_none());
 }
 
 #[test]
@@ -406,7 +406,8 @@ fn a_name_that_is_taken_is_made_another() {
     MD.insert(&mut graph, "db0", Box::new(Over::new(&two))).unwrap();
     MD.insert(&mut graph, "db1", Box::new(Over::new(&two))).unwrap();
     graph.settle();
-    let names: Vec<_> = graph.geoms_of("MULTIPATH").map(|(_, geom)| geom.name.clone()).collect();
+    let names: Vec<_> =
+        graph.objects().geoms_of("MULTIPATH").map(|(_, geom)| geom.name.clone()).collect();
     assert!(names.len() == 2 && names[1].starts_with("same-"), "{names:?}");
     let geom = graph.geom("MULTIPATH", &names[1]).unwrap();
     check_state(&graph, geom, ("db0", "OPTIMAL", &["ACTIVE", "PASSIVE"]));
@@ -434,7 +435,7 @@ fn remove_stop_destroy_and_clear() {
     assert_eq!(destroy(&mut graph, geom, false).unwrap_err().kind, Kind::Busy);
     graph.shut(open);
     stop(&mut graph, geom, false).unwrap();
-    assert!(graph.geoms_of("MULTIPATH").next().is_none());
+    assert!(graph.objects().geoms_of("MULTIPATH").next().is_none());
     assert!(disk.borrow().bytes[SIZE - 512..].starts_with(&wire::MAGIC));
     graph.retaste(under[0]).unwrap();
     graph.settle();

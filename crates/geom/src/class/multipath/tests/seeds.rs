@@ -144,7 +144,7 @@ impl Trial {
         }
         self.graph.shut(open);
         let is_fault = |line: &&str| line.contains("marked FAIL") && !line.contains("by request");
-        self.counts.failovers += self.graph.messages().filter(is_fault).count() as u64;
+        self.counts.failovers += self.graph.record.messages().filter(is_fault).count() as u64;
         for (sector, version) in self.disk.borrow().bytes.chunks(512).zip(&self.versions) {
             assert_eq!(sector[..8], version.to_le_bytes(), "seed {}", self.seed);
         }

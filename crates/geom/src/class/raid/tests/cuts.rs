@@ -8,7 +8,7 @@ use super::*;
 fn seen(disks: &[Platter]) -> String {
     let graph = graph_of(disks);
     let mut seen = String::new();
-    for (geom, _) in graph.geoms_of("RAID") {
+    for (geom, _) in graph.objects().geoms_of("RAID") {
         for &provider in &graph[geom].providers {
             let told = |key| told(&graph, Object::Provider(provider), key);
             let (name, state, parts) = (told("Label"), told("State"), told("Subdisks"));
@@ -22,7 +22,7 @@ fn seen(disks: &[Platter]) -> String {
 type Verb = (&'static str, fn(&mut Graph) -> Result<(), Error>);
 
 fn geom(graph: &Graph) -> Result<GeomId, Error> {
-    let first = graph.geoms_of("RAID").next().map(|(id, _)| id);
+    let first = graph.objects().geoms_of("RAID").next().map(|(id, _)| id);
     first.ok_or_else(|| Error::not_found("RAID", "geom"))
 }
 
@@ -196,7 +196,7 @@ fn contents_are_equal_after_rebuilds_that_were_cut() {
             content.durable = Some(content.sectors.clone());
         }
         let mut graph = graph_of(&cut);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
         cut[0].power.set(Some(left));
         let blank = graph.provider("d1").unwrap();
         let mut half = 0;
@@ -216,7 +216,7 @@ fn contents_are_equal_after_rebuilds_that_were_cut() {
     for left in (0..needed).step_by(97).chain(told) {
         let again = without_caches(&run(left).0);
         let mut graph = graph_of(&again);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
         for _ in 0..2 {
             assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "{left}");
         }

@@ -185,7 +185,7 @@ fn mirrors_and_stripes_of_mirrors_are_read() {
 }
 
 fn said(graph: &Graph) -> String {
-    let found = graph.verdicts().find(|v| v.class == "RAID" && v.provider == "d0").unwrap();
+    let found = graph.record.verdicts().find(|v| v.class == "RAID" && v.provider == "d0").unwrap();
     format!("{}: {}", found.taste.outcome().word(), found.taste.reason().text)
 }
 
@@ -247,6 +247,6 @@ fn hostile_metadata_is_refused_by_name() {
         write_image(&disks, Image { level, qualifier, ..MIRROR }, |_, _| {});
         let graph = graph_of(&disks);
         assert!(graph.provider("raid/r0").is_err());
-        assert!(graph.messages().any(|line| line.contains("is unknown")), "{level}");
+        assert!(graph.record.messages().any(|line| line.contains("is unknown")), "{level}");
     }
 }

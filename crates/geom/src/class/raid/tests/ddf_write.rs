@@ -45,7 +45,7 @@ fn every_level_holds_what_was_written_where_it_belongs() {
         let data = pattern(9, whole as usize);
         write(&mut graph, "raid/r0", 0, &data).unwrap();
         let mut graph = graph_of(&disks);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
         assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
         for _ in 0..4 {
             assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "no stale half");
@@ -71,7 +71,7 @@ fn volumes_lie_behind_each_other_and_go_one_by_one() {
     assert_eq!(read(&mut graph, "raid/r1", 0, 512).unwrap(), [2; 512]);
     let fast = graph.provider("raid/r1").unwrap();
     assert_eq!(graph[fast].media_size, 2 * (SIZE - 32 * MIB - 2 * MIB));
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     let error = add(&mut graph, geom, &options("more", "RAID0")).unwrap_err();
     assert_eq!(error.kind, Kind::NoSpace);
     delete(&mut graph, geom, Some("vol"), false).unwrap();
@@ -97,7 +97,7 @@ fn a_spare_takes_the_place_of_a_disk_that_failed_or_is_away() {
             let there =
                 if is_away { vec![disks[1].clone(), disks[2].clone()] } else { disks.clone() };
             let mut graph = graph_of(&there);
-            let geom = graph.geoms_of("RAID").next().unwrap().0;
+            let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
             if !is_away {
                 fail(&mut graph, geom, &["d0"]).unwrap();
             }
@@ -159,7 +159,7 @@ fn an_array_whose_metadata_could_lie_among_data_is_only_read() {
     let mut graph = graph_of(&disks);
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     assert_eq!(read(&mut graph, "raid/r0", 0, 512).unwrap(), [0; 512]);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     let error = fail(&mut graph, geom, &["d0"]).unwrap_err();
     assert!(error.cause.contains("where data could be"), "{error}");
     let provider = graph.provider("raid/r0").unwrap();

@@ -168,7 +168,7 @@ fn labelled_as(format: &str, disks: &[Platter], level: &str, size: Option<u64>) 
     let under = under(&graph, disks.len());
     let options = Options { size, ..options("vol", level) };
     label(&mut graph, format, &under, (&options, false)).unwrap();
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     (graph, geom)
 }
 
@@ -247,7 +247,7 @@ fn the_volumes_of_the_document_lie_where_it_says() {
     add(&mut graph, geom, &options("Volume1", "RAID0")).unwrap();
     drop(graph);
     let graph = graph_of(&disks);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     let consumer = graph[geom].consumers[0];
     let places = told(&graph, Object::Consumer(consumer), "Subdisks");
     assert_eq!(places, "r0(vol):0@0, r1(Volume1):0@32214614016");
@@ -279,7 +279,7 @@ fn a_disk_that_was_away_is_stale_and_is_rebuilt() {
         let data = pattern(3, 2 * MIB as usize);
         write(&mut graph, "raid/r0", 0, &data).unwrap();
         let mut graph = graph_of(&disks);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
         let stale = *graph[geom].consumers.last().unwrap();
         assert_eq!(told(&graph, Object::Consumer(stale), "State"), "STALE");
         assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
@@ -327,7 +327,7 @@ fn a_rebuild_that_was_cut_goes_on_where_it_was() {
     assert_eq!(state, "d0 (ACTIVE), d1 (REBUILD 50%)");
     // The part already rebuilt is written like the others.
     write(&mut graph, "raid/r0", MIB, &data[..4096]).unwrap();
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     let mut first = None;
     let mut note = |at: u64, _: u64| first = first.or(Some(at));
     assert_eq!(rebuild(&mut graph, geom, 8 * MIB, &mut note).unwrap(), 1);
@@ -360,7 +360,7 @@ fn copies_that_may_differ_are_not_both_read() {
     write(&mut graph, "raid/r0", 512, &[5; 512]).unwrap();
     let mut graph = graph_of(&copies(&disks));
     assert_eq!(told_of(&graph, "raid/r0", "Subdisks"), "d0 (ACTIVE), d1 (STALE)");
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     assert_eq!(rebuild(&mut graph, geom, CHECKPOINT, &mut |_, _| {}).unwrap(), 1);
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     assert_eq!(told_of(&graph, "raid/r0", "Dirty"), "No");
@@ -381,7 +381,7 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
         assert_eq!(read(&mut graph, "raid/r0", 0, 8192).unwrap(), [7; 8192]);
     }
     assert!(disks[1].content.borrow().bad.is_empty());
-    assert!(graph.messages().any(|line| line.contains("mended")));
+    assert!(graph.record.messages().any(|line| line.contains("mended")));
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     let consumer = graph[geom].consumers[1];
     assert_eq!(told(&graph, Object::Consumer(consumer), "ReadErrors"), "1");
@@ -407,7 +407,7 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     let mut graph = graph_of(&disks);
     assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
     assert_eq!(read(&mut graph, "raid/r0", 0, 8192).unwrap(), [6; 8192]);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     assert_eq!(fail(&mut graph, geom, &["d0"]).unwrap_err().kind, Kind::Busy);
     assert_eq!(remove(&mut graph, geom, &["d1"]).unwrap_err().kind, Kind::Busy);
 }
@@ -454,7 +454,7 @@ fn a_disk_that_is_still_needed_gives_up_only_what_it_missed() {
     // The first volume is rebuilt, the second is not.
     let disks = [disks[0].clone(), disks[2].clone()];
     let mut graph = graph_of(&disks);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     let new = graph.provider("d1").unwrap();
     insert(&mut graph, geom, &[new], false).unwrap();
     let start: u64 = told(&graph, Object::Consumer(graph[geom].consumers[1]), "Subdisks")
@@ -583,7 +583,7 @@ fn forge(disks: &[Platter], change: impl Fn(&mut [u8])) {
 }
 
 fn verdict(graph: &Graph, disk: &str) -> String {
-    let found = graph.verdicts().find(|v| v.class == "RAID" && v.provider == disk).unwrap();
+    let found = graph.record.verdicts().find(|v| v.class == "RAID" && v.provider == disk).unwrap();
     format!("{}: {}", found.taste.outcome().word(), found.taste.reason().text)
 }
 
@@ -648,8 +648,8 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
         bytes[0x24..0x28].copy_from_slice(&len.to_le_bytes());
     });
     let graph = graph_of(&disks);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
-    assert!(graph.messages().any(|line| line.contains("general migration is under way")));
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
+    assert!(graph.record.messages().any(|line| line.contains("general migration is under way")));
     assert!(graph.provider("raid/r0").is_err());
     assert_eq!(told_of(&graph, "raid/r1", "State"), "OPTIMAL");
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "OPTIMAL");
@@ -675,7 +675,8 @@ fn disks_of_an_array_belong_to_it_alone() {
     // The table is in the first sector of both disks, and belongs to the volume.
     for disks in [&disks[..2], &disks[..1]] {
         let graph = graph_of(disks);
-        let tables: Vec<_> = graph.geoms_of("PART").map(|(_, geom)| geom.name.clone()).collect();
+        let tables: Vec<_> =
+            graph.objects().geoms_of("PART").map(|(_, geom)| geom.name.clone()).collect();
         assert_eq!(tables, ["raid/r0"]);
     }
     let mut graph = graph_of(&disks);
@@ -718,9 +719,9 @@ fn delete_stop_and_what_cannot_be_made() {
     delete(&mut graph, geom, Some("1"), false).unwrap();
     assert!(graph.provider("raid/r1").is_err() && graph.provider("raid/r0").is_ok());
     stop(&mut graph, geom, false).unwrap();
-    assert!(graph.geoms_of("RAID").next().is_none());
+    assert!(graph.objects().geoms_of("RAID").next().is_none());
     let mut graph = graph_of(&disks);
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     delete(&mut graph, geom, None, false).unwrap();
-    assert!(graph_of(&disks).geoms_of("RAID").next().is_none());
+    assert!(graph_of(&disks).objects().geoms_of("RAID").next().is_none());
 }

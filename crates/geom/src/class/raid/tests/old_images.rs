@@ -359,7 +359,7 @@ fn every_verb_says_that_it_is_only_read() {
         let (mut disks, _) = image(case, case.3[0], AS_IT_IS);
         disks.push(platters(1, SIZE).remove(0));
         let mut graph = graph_of(&disks);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
         let blank = graph.provider(&format!("d{}", disks.len() - 1)).unwrap();
         let verbs = [
             add(&mut graph, geom, &options("more", "RAID0")),
@@ -451,9 +451,9 @@ fn levels_that_are_not_known_are_not_offered() {
         let (disks, _) = image(case, case.3[1], change);
         let graph = graph_of(&disks);
         assert!(graph.provider("raid/r0").is_err(), "{}", case.0);
-        assert!(graph.geoms_of("RAID").next().is_some(), "{}", case.0);
-        let why = graph.messages().find(|line| line.contains(wanted));
-        assert!(why.is_some(), "{}: {:?}", case.0, graph.messages().collect::<Vec<_>>());
+        assert!(graph.objects().geoms_of("RAID").next().is_some(), "{}", case.0);
+        let why = graph.record.messages().find(|line| line.contains(wanted));
+        assert!(why.is_some(), "{}: {:?}", case.0, graph.record.messages().collect::<Vec<_>>());
     }
 }
 

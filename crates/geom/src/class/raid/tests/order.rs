@@ -178,7 +178,7 @@ fn who_is_newer_than_the_array_that_runs_is_refused() {
         assert_eq!(read(&mut graph, top, 0, 512).unwrap(), [5; 512]);
     }
     assert!(verdict(&graph, "d1").contains("newer on this disk"), "{}", verdict(&graph, "d1"));
-    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     assert_eq!(rebuild(&mut graph, geom, CHECKPOINT, &mut |_, _| {}).unwrap(), 0);
     assert_eq!(read(&mut graph_of(&disks), top, 0, 512).unwrap(), [7; 512]);
 }

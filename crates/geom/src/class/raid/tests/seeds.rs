@@ -112,7 +112,7 @@ impl Trial {
 
     /// Rebuilds everything that needs it; for a mirror at most so many pieces.
     fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, Error> {
-        let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
+        let geom = graph.objects().geoms_of(self.class.name()).next().unwrap().0;
         if !self.is_mirror() {
             return rebuild(graph, geom, MIB / 4, &mut |_, _| {});
         }
@@ -241,7 +241,7 @@ impl Trial {
                 break;
             }
         }
-        let lines = self.graph.messages();
+        let lines = self.graph.record.messages();
         let dropped = lines.filter(|it| it.contains("is gone") || it.contains("failed"));
         self.counts.dropped += dropped.count() as u64;
     }
@@ -341,7 +341,7 @@ impl Trial {
 
     /// A failed disk stays out until it is removed and inserted again.
     fn give_back(&self, graph: &mut Graph) {
-        let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
+        let geom = graph.objects().geoms_of(self.class.name()).next().unwrap().0;
         if self.is_mirror() {
             for number in 0..self.disks.len() {
                 let disk = graph.provider(&format!("d{number}")).unwrap();
@@ -367,7 +367,7 @@ impl Trial {
 
 fn open(graph: &mut Graph, top: &str) -> ConsumerId {
     let provider = graph.provider(top).unwrap_or_else(|error| {
-        let lines: Vec<_> = graph.messages().collect();
+        let lines: Vec<_> = graph.record.messages().collect();
         panic!("{error}:\n{}", lines.join("\n"));
     });
     graph.open(provider, Access::ALONE).unwrap()

@@ -2,8 +2,8 @@
 
 use flysch_api::block;
 
-use super::{Class, News, Requests};
-use crate::graph::Graph;
+use super::Graph;
+use super::class::{Class, News, Requests};
 use crate::io::Io;
 use crate::object::ProviderId;
 
@@ -24,7 +24,7 @@ impl Class for Dev {
             // From now on, requests of the user end with `Gone`.
             News::Orphaned(consumer) => graph.shut(consumer),
             // An outside reader has tasted nothing.
-            News::Spoiled(consumer) => graph.consumer_mut(consumer).spoiled = false,
+            News::Spoiled(consumer) => graph.objects[consumer].spoiled = false,
             News::Resized(_) | News::Failed(..) | News::Settled => return false,
         }
         true
