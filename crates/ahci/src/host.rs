@@ -7,13 +7,14 @@ use crate::layout;
 use crate::options::Options;
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{Shared, cause};
-use crate::steps::{Run, Steps, Stop};
+use crate::steps::{Run, Steps};
 use crate::unit::Unit;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Stop};
 use flysch_wire::ata::registers::{
     BOHC, Bohc, CAP, CAP2, Cap, Cap2, GHC, Ghc, IS, PI, PORTS_MAX, VS,
 };
@@ -155,7 +156,7 @@ impl<M: Machine> Hba<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.steps.abandon();
+        self.steps.script.abandon();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -188,11 +189,10 @@ impl<M: Machine> Hba<M> {
                 self.result = Some(Ok(()));
                 break;
             }
-            if !self.steps.advance(now) {
-                self.job_at = self.steps.at;
+            if let Some(at) = self.steps.advance(now, |steps, action| steps.attempt(action)) {
+                self.job_at = at;
                 return;
             }
-            self.steps.rewind();
             let Job::Reset { running } = *job else { return };
             match self.reset(running) {
                 Err(Stop::Pending) => {
@@ -201,7 +201,7 @@ impl<M: Machine> Hba<M> {
                 }
                 Err(Stop::Failed(error)) => self.failed(error),
                 Ok(()) => {
-                    self.steps.turn_page();
+                    self.steps.script.turn_page();
                     self.is_up = true;
                     self.shared.orders.take_causes();
                     self.shared.orders.publish(0);
@@ -220,7 +220,7 @@ impl<M: Machine> Hba<M> {
         self.shared.orders.take_call();
         let causes = self.shared.orders.take_causes();
         if causes & cause::REMOVED != 0 {
-            self.steps.errors.note(self.steps.now, ErrorKind::Removed, 0);
+            self.steps.errors.note(self.steps.script.now(), ErrorKind::Removed, 0);
             self.failed(Error::Gone);
         } else if causes & cause::HBA_RESET != 0 {
             self.set_job(Job::Reset { running: true });
@@ -228,12 +228,12 @@ impl<M: Machine> Hba<M> {
     }
 
     fn failed(&mut self, error: Error) {
-        self.steps.abandon();
+        self.steps.script.abandon();
         self.job = None;
         self.is_up = false;
         self.is_gone = true;
         self.shared.orders.publish(Order::GONE);
-        self.steps.errors.note(self.steps.now, ErrorKind::Gone, 0);
+        self.steps.errors.note(self.steps.script.now(), ErrorKind::Gone, 0);
         self.result = Some(Err(match error {
             Error::Failed(cause) => Error::Step { step: HBA_STEP, cause },
             error => error,
@@ -257,7 +257,7 @@ impl<M: Machine> Hba<M> {
             self.enable_ahci()?;
         }
         if self.steps.first() {
-            self.steps.errors.note(self.steps.now, ErrorKind::HbaReset, running.into());
+            self.steps.errors.note(self.steps.script.now(), ErrorKind::HbaReset, running.into());
             // Nothing transfers data any more: the ports can return what they had.
             self.shared.orders.publish(Order::PAUSE | Order::STOP);
         }

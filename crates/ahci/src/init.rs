@@ -7,10 +7,11 @@ use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
-use crate::steps::{Own, Run, Steps, Stop};
+use crate::steps::{Own, Run, Steps};
 use crate::taskfile::Ways;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
+use flysch_script::{Player, settled};
 use flysch_wire::ata::command::{feature, sata_feature as sata};
 use flysch_wire::ata::identify::{sata_feature, sata_more, set82, set84};
 use flysch_wire::ata::log::{self, DevSleepTiming};
@@ -152,7 +153,7 @@ impl BringUp {
             if self.is_littered {
                 core.stop_list()??;
                 core.start_list()??;
-                core.steps.turn_page();
+                core.steps.script.turn_page();
                 self.is_littered = false;
             }
             let result = match self.step {
@@ -160,7 +161,7 @@ impl BringUp {
                 1 => match core.link_up() {
                     Ok(true) => Ok(()),
                     Ok(false) => {
-                        core.steps.turn_page();
+                        core.steps.script.turn_page();
                         return Ok(false);
                     }
                     Err(stop) => Err(stop),
@@ -173,17 +174,15 @@ impl BringUp {
                 FEATURES => core.set_features(self.unit, self.identify.as_ref()),
                 _ => core.finish(),
             };
-            let result = match result {
-                Err(Stop::Failed(Error::Failed(cause))) => {
-                    Err(Stop::Failed(Error::Step { step: step.name, cause }))
-                }
-                result => result,
-            };
+            let result = settled(result)?.map_err(|error| match error {
+                Error::Failed(cause) => Error::Step { step: step.name, cause },
+                other => other,
+            });
             match result {
                 Ok(()) => {}
                 // A device behind a multiplier that does not come up must not block the others.
-                Err(Stop::Failed(error)) if core.fails_alone(self.step, error) => {
-                    core.steps.abandon();
+                Err(error) if core.fails_alone(self.step, error) => {
+                    core.steps.script.abandon();
                     self.is_littered = true;
                     self.failures += 1;
                     if self.failures < DEVICE_TRIES {
@@ -194,9 +193,9 @@ impl BringUp {
                     }
                     continue;
                 }
-                Err(stop) => return Err(stop),
+                Err(error) => return Err(error.into()),
             }
-            core.steps.turn_page();
+            core.steps.script.turn_page();
             match self.step {
                 3 | FEATURES => self.take_next(),
                 _ => self.step += 1,
@@ -667,7 +666,7 @@ impl<M: Machine> Core<M> {
 
     /// Records what went wrong.
     pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
-        let now: Instant = self.steps.now;
+        let now: Instant = self.steps.script.now();
         self.steps.errors.note(now, kind, value);
     }
 }

@@ -6,7 +6,7 @@ use crate::lane::UNITS;
 use crate::layout::OWN_DATA;
 use crate::options::LinkPower;
 use crate::quirks::Quirk;
-use crate::steps::{Own, Run, Stop};
+use crate::steps::{Own, Run};
 use crate::taskfile::fis;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -127,7 +127,7 @@ impl<M: Machine> Core<M> {
 
     /// Sends an LED message (AHCI 12.2).
     fn show_leds(&mut self, message: LedMessage) -> Run<()> {
-        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
+        let refuse = |what| Err(Error::Unsupported(what).into());
         if !self.hba.cap.ems() {
             return refuse("enclosure management");
         }
@@ -164,7 +164,7 @@ impl<M: Machine> Core<M> {
     /// Turns a command into one of the driver's own; data for the device goes to the driver's own
     /// data.
     fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
-        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
+        let refuse = |what| Err(Error::Unsupported(what).into());
         let is_packet = self.lane.ways(command.unit).packets;
         let mut packet = None;
         match command.task.protocol {
@@ -207,7 +207,7 @@ impl<M: Machine> Core<M> {
             unit => self.device(unit).is_some(),
         };
         if !is_there {
-            return Err(Stop::Failed(Error::NoDevice));
+            return Err(Error::NoDevice.into());
         }
         self.steps.unit = command.unit;
         let own = self.own_of(command)?;
@@ -245,9 +245,6 @@ impl<M: Machine> Core<M> {
                 self.must(Own::new(Opcode::StandbyImmediate, timeout))?;
             }
         }
-        match self.stop_list()? {
-            Ok(()) => Ok(()),
-            Err(cause) => Err(Stop::Failed(Error::Failed(cause))),
-        }
+        Ok(self.stop_list()??)
     }
 }

@@ -29,11 +29,11 @@ use crate::multiplier::Survey;
 use crate::quirks::Quirk;
 use crate::shared::cause;
 use crate::slots::bits;
-use crate::steps::{Own, Run, SENSE_BYTES, Stop};
+use crate::steps::{Own, Run, SENSE_BYTES};
 use alloc::vec::Vec;
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Player, settled};
 use flysch_wire::ata::identify::set84;
 use flysch_wire::ata::log::{self, NcqError};
 use flysch_wire::ata::registers::{
@@ -150,15 +150,14 @@ impl Recovery {
         }
         loop {
             let next = match self.stage {
-                Stage::Drain => match self.drain(core) {
+                Stage::Drain => match settled(self.drain(core))? {
                     Ok(true) => Stage::Survey,
                     Ok(false) => Stage::Look,
-                    Err(Stop::Failed(_)) => self.harden(core),
-                    Err(stop) => return Err(stop),
+                    Err(_) => self.harden(core),
                 },
-                Stage::Survey => match self.survey(core) {
-                    Err(Stop::Failed(_)) => self.harden(core),
-                    stage => stage?,
+                Stage::Survey => match settled(self.survey(core))? {
+                    Ok(stage) => stage,
+                    Err(_) => self.harden(core),
                 },
                 Stage::Units => match self.try_units(core)? {
                     Ok(recovered) => return Ok(recovered),
@@ -168,12 +167,12 @@ impl Recovery {
                 Stage::Stop => self.stop(core)?,
                 Stage::Blame => self.blame(core)?,
                 Stage::Restart if self.is_single => {
-                    core.steps.turn_page();
+                    core.steps.script.turn_page();
                     return Ok(Recovered::Up);
                 }
                 Stage::Restart => match core.start_list()? {
                     Ok(()) => {
-                        core.steps.turn_page();
+                        core.steps.script.turn_page();
                         return Ok(Recovered::Up);
                     }
                     Err(_) => Stage::Comreset,
@@ -188,16 +187,16 @@ impl Recovery {
                     Err(stage) => stage,
                 },
                 Stage::Hba => {
-                    core.steps.abandon();
+                    core.steps.script.abandon();
                     if !self.may_reset_hba(core) {
                         core.note(ErrorKind::Gone, 0);
-                        return Err(Stop::Failed(self.last.unwrap_or(Error::Gone)));
+                        return Err(self.last.unwrap_or(Error::Gone).into());
                     }
                     core.steps.shared.orders.report(cause::HBA_RESET);
                     return Ok(Recovered::Hba);
                 }
             };
-            core.steps.turn_page();
+            core.steps.script.turn_page();
             self.stage = next;
         }
     }
@@ -225,7 +224,7 @@ impl Recovery {
 
     /// Takes harder measures: finding out was not enough.
     fn harden<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
-        core.steps.abandon();
+        core.steps.script.abandon();
         self.hard = true;
         Stage::Look
     }
@@ -250,7 +249,7 @@ impl Recovery {
             }
         }
         if core.steps.first() {
-            let now = core.steps.now;
+            let now = core.steps.script.now();
             core.lane.take_in(now);
         }
         core.switch_off()?;
@@ -284,7 +283,7 @@ impl Recovery {
 
     /// Brings up the devices that came.
     fn try_units<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             // A device that is there but did not come up may do so after a COMRESET of the port.
             Ok(_) if self.misses(core) && self.tries + 1 < TRIES => {
                 self.tries += 1;
@@ -294,8 +293,7 @@ impl Recovery {
                 self.compare(core);
                 Ok(Ok(Recovered::Up))
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
+            Err(error) => {
                 self.last = Some(error);
                 Ok(Err(self.harden(core)))
             }
@@ -313,7 +311,7 @@ impl Recovery {
                 (Some(_), None) => ErrorKind::Detached,
             };
             core.note(kind, core.generation);
-            let now = core.steps.now;
+            let now = core.steps.script.now();
             core.lane.end_waiting(unit, Ended::NoUnit, now);
         }
         let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
@@ -338,7 +336,7 @@ impl Recovery {
                 core.note(ErrorKind::Removed, interrupts);
                 core.steps.shared.orders.report(cause::REMOVED);
             } else {
-                let now = core.steps.now;
+                let now = core.steps.script.now();
                 core.lane.take_in(now);
                 if interrupts & interrupt::TFES != 0 {
                     core.note(ErrorKind::Device, tfd);
@@ -424,14 +422,14 @@ impl Recovery {
                 Some(entry) if !entry.not_queued && queued >> entry.tag & 1 != 0 => {
                     if core.steps.first() {
                         core.lane.end_answered(entry.tag.into(), of_log(&entry));
-                        let now = core.steps.now;
+                        let now = core.steps.script.now();
                         core.lane.end_issued(queued, (Ended::Reset, 0), now);
                     }
                 }
                 _ => {
                     if core.steps.first() {
                         core.note(ErrorKind::NoLog, queued);
-                        let now = core.steps.now;
+                        let now = core.steps.script.now();
                         core.lane.isolate(unit, now);
                     }
                 }
@@ -454,12 +452,9 @@ impl Recovery {
             if core.start_list()?.is_err() {
                 return Ok(Stage::Comreset);
             }
-            match core.clear_error() {
-                Ok(()) => {}
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(_)) => return Ok(Stage::Comreset),
+            if settled(core.clear_error())?.is_err() {
+                return Ok(Stage::Comreset);
             }
-            return Ok(Stage::Restart);
         }
         Ok(Stage::Restart)
     }
@@ -492,7 +487,7 @@ impl Recovery {
 
     /// What the device reported in its last FIS.
     fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
-        let fis = core.steps.registers(self.unit);
+        let fis = core.steps.last_fis(self.unit);
         let tfd = Tfd::from_bits(self.tfd);
         AtaStatus { status: tfd.status(), error: tfd.error(), lba: fis.lba, sense: [0; 3] }
     }
@@ -519,7 +514,7 @@ impl Recovery {
     /// while the list is stopped.
     fn comreset<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         if core.steps.first() {
-            let (interrupts, now) = (self.interrupts, core.steps.now);
+            let (interrupts, now) = (self.interrupts, core.steps.script.now());
             let hba = interrupts & (interrupt::ERRORS & !interrupt::TFES);
             let cause = if hba != 0 { Ended::Host } else { Ended::Reset };
             core.lane.end_issued(u32::MAX, (cause, hba), now);
@@ -530,7 +525,7 @@ impl Recovery {
     }
 
     fn try_bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             // A device that was there before is tried more than once.
             Ok(true) if self.misses(core) && self.tries + 1 < TRIES => {
                 self.tries += 1;
@@ -549,17 +544,16 @@ impl Recovery {
                 if self.had_device() {
                     core.note(ErrorKind::Detached, 0);
                 }
-                let now = core.steps.now;
+                let now = core.steps.script.now();
                 core.lane.end_all(Ended::NoUnit, now);
                 Ok(Ok(Recovered::Empty))
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
-                core.steps.abandon();
+            Err(error) => {
+                core.steps.script.abandon();
                 self.tries += 1;
                 self.last = Some(error);
                 if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
-                    return Err(Stop::Failed(error));
+                    return Err(error.into());
                 }
                 if let Some(cause @ (Cause::Removed | Cause::Register { name: "PxCMD", .. })) =
                     error.cause()

@@ -10,12 +10,13 @@ use crate::operation::{Operation, Output};
 use crate::options::Options;
 use crate::recover::{Recovered, Recovery};
 use crate::shared::Shared;
-use crate::steps::{Steps, Stop};
+use crate::steps::Steps;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use flysch_api::command::{Ata, Command, Declined, Ended, NotStarted, Outcome};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Stop};
 use flysch_wire::ata::registers::{interrupt, port_base};
 
 /// The state of an operation.
@@ -177,7 +178,7 @@ impl<M: Machine> Unit<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.steps.abandon();
+        self.core.steps.script.abandon();
         match job {
             Job::Operation(_) => self.core.lane.drain(),
             _ => self.core.lane.close(),
@@ -318,7 +319,7 @@ impl<M: Machine> Unit<M> {
     fn leave(&mut self, cause: Ended, state: State, now: Instant) {
         self.core.lane.close();
         self.core.lane.end_all(cause, now);
-        self.core.steps.abandon();
+        self.core.steps.script.abandon();
         if self.job.take().is_some() && core::mem::take(&mut self.asked) {
             let error = if state == State::Gone { Error::Gone } else { Error::Recovered };
             self.result = Some(Err(error));
@@ -386,11 +387,10 @@ impl<M: Machine> Unit<M> {
             if !core::mem::replace(&mut self.is_silent, true) {
                 self.core.silence();
             }
-            if !self.core.steps.advance(now) {
-                self.job_at = self.core.steps.at;
+            if let Some(at) = self.core.steps.advance(now, |steps, action| steps.attempt(action)) {
+                self.job_at = at;
                 return;
             }
-            self.core.steps.rewind();
             let run = match job {
                 Job::Recovery(recovery) => {
                     recovery.run(&mut self.core).map(|recovered| (recovered, Output::None))
@@ -416,7 +416,7 @@ impl<M: Machine> Unit<M> {
     fn done(&mut self, recovered: Recovered, output: Output, now: Instant) {
         let job = self.job.take();
         if !matches!(recovered, Recovered::Hba) {
-            self.core.steps.turn_page();
+            self.core.steps.script.turn_page();
         }
         let shut = matches!(job, Some(Job::Operation(Operation::Shutdown)));
         match recovered {
@@ -463,7 +463,7 @@ impl<M: Machine> Unit<M> {
     }
 
     fn failed(&mut self, error: Error, now: Instant) {
-        self.core.steps.abandon();
+        self.core.steps.script.abandon();
         let job = self.job.take();
         if core::mem::take(&mut self.asked) {
             self.result = Some(Err(error));
