@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::{Player, Stop};
+use flysch_script::{Player, Primitives, Stop};
 use flysch_wire::ata::registers::{
     BOHC, Bohc, CAP, CAP2, Cap, Cap2, GHC, Ghc, IS, PI, PORTS_MAX, VS,
 };

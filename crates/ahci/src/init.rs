@@ -11,7 +11,7 @@ use crate::steps::{Own, Run, Steps};
 use crate::taskfile::Ways;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, settled};
 use flysch_wire::ata::command::{feature, sata_feature as sata};
 use flysch_wire::ata::identify::{sata_feature, sata_more, set82, set84};
 use flysch_wire::ata::log::{self, DevSleepTiming};

@@ -7,7 +7,7 @@ use crate::init::Core;
 use crate::lane::{Switching, UNITS};
 use crate::steps::{Own, Run};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Primitives;
 use flysch_wire::ata::multiplier::{Access, CONTROL_PORT, feature, gscr, pscr, value_of};
 use flysch_wire::ata::registers::{
     Fbs, PX_FBS, PX_IS, PX_SIG, PX_SNTF, PX_TFD, Sctl, Ssts, det, interrupt, serror, status,

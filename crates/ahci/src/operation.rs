@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ata::command::device;
 use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{

@@ -33,7 +33,7 @@ use crate::steps::{Own, Run, SENSE_BYTES};
 use alloc::vec::Vec;
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::ata::identify::set84;
 use flysch_wire::ata::log::{self, NcqError};
 use flysch_wire::ata::registers::{

@@ -2,10 +2,10 @@
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
 //! functions that a [script](flysch_script) replays over primitives that wait:
-//! [`until`](Player::until), [`sleep`](Player::sleep), [`command`](Steps::command),
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Steps::command),
 //! [`ports_obey`](Steps::ports_obey). Every other effect is guarded by [`first`](Steps::first), or
-//! goes through [`read`](Player::read) and [`write`](Player::write), so that a replay does not
-//! repeat it.
+//! goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay does
+//! not repeat it.
 
 use crate::error::{Cause, Error};
 use crate::history::ErrorLog;
@@ -13,7 +13,7 @@ use crate::layout::PortMemory;
 use crate::shared::Shared;
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine, Registers};
-use flysch_script::{Answer, AnswerOf, Player, Script, ScriptOf, Wait};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::ata::fis::{H2D_DWORDS, REGISTER_LENGTH, SRST};
 use flysch_wire::ata::list::{ACMD, HEADER, HeaderFlags, PRDT, RECEIVED_LENGTH, RECEIVED_RFIS};
 use flysch_wire::ata::multiplier::CONTROL_PORT;

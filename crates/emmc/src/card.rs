@@ -7,7 +7,7 @@ use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::{Cause, Error};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
-use flysch_script::{Player, Stop, Wait, settled};
+use flysch_script::{Primitives, Replay, Stop, Wait, settled};
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, rca};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, auto};
 use flysch_wire::mmc::{CardState, CardStatus, ExtCsd, ext_csd};

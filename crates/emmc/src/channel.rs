@@ -3,9 +3,9 @@
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
 //! functions run by a [script](flysch_script) over a few *primitives* that wait:
-//! [`until`](Player::until), [`sleep`](Player::sleep), [`send`](Channel::send),
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`send`](Channel::send),
 //! [`lanes_obey`](Channel::lanes_obey). Everything else with an effect goes through a primitive too
-//! ([`write`](Player::write), [`once`](Player::once)), so that a replay does not repeat it.
+//! ([`write`](Primitives::write), [`once`](Replay::once)), so that a replay does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - the card, its speed, the queueing engine - each with the procedures
@@ -23,7 +23,7 @@ use crate::shared::{Shared, cause};
 use crate::{Cause, Error};
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine, Registers};
-use flysch_script::{Answer, AnswerOf, Player, Script, ScriptOf, Wait};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::mmc::cqhci::{CQIS, CQTDBR, Cqis};
 use flysch_wire::mmc::sdhci::{Capabilities, Interrupts, PRESENT, Present, STATUS};
 

@@ -7,7 +7,7 @@ use crate::device::CardKind;
 use crate::quirks::CardQuirks;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Cid;
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, OCR_VOLTAGES, rca};
 use flysch_wire::mmc::sd;

@@ -10,7 +10,7 @@ use crate::quirks::{CardQuirk, HostQuirk};
 use crate::table::Format;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Csd;
 use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::cqhci::CQCFG;

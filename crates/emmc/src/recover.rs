@@ -33,7 +33,7 @@ use crate::timing::Speed;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::command::{CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI};
 use flysch_wire::mmc::cqhci::{CQCFG, CQCRA, CQIS, CQTERRI, Cqis, Cqterri};
 use flysch_wire::mmc::ext_csd;

@@ -10,7 +10,7 @@ use crate::history::ErrorKind;
 use crate::quirks::HostQuirk;
 use crate::{Cause, Error};
 use flysch_api::machine::{Instant, Machine};
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::command::{CommandIndex, SwitchArgument, TUNING_BLOCK};
 use flysch_wire::mmc::ext_csd::{self, bus_width, device_type, hs_timing};
 use flysch_wire::mmc::sd;

@@ -15,7 +15,7 @@ use crate::{Cause, Error};
 use alloc::boxed::Box;
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::{Player, settled};
+use flysch_script::{Replay, settled};
 use flysch_wire::mmc::SECTOR;
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision};

@@ -3,9 +3,9 @@
 //!
 //! Theory. Bring-up, admin commands and recovery are long sequences full of waiting. They are
 //! ordinary functions run by a [script](flysch_script) over a few *primitives* that wait:
-//! [`until`](Player::until), [`sleep`](Player::sleep), [`command`](Channel::command),
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Channel::command),
 //! [`lanes_obey`](Channel::lanes_obey). Everything else with an effect goes through a primitive too
-//! ([`write`](Player::write), [`once`](Player::once)), so that a replay does not repeat it.
+//! ([`write`](Primitives::write), [`once`](Replay::once)), so that a replay does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - the device, whether the controller is enabled - each with the
@@ -25,7 +25,7 @@ use crate::{Cause, Error};
 use alloc::sync::Arc;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::{Instant, Machine, Registers};
-use flysch_script::{Answer, AnswerOf, Player, Script, ScriptOf, Wait};
+use flysch_script::{Answer, AnswerOf, Player, Replay, Script, ScriptOf, Wait};
 use flysch_wire::nvme::registers::{CRTO, CSTS, Cap, Crto, Csts, TIMEOUT_UNIT_MS, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 

@@ -10,7 +10,7 @@ use crate::time::MS;
 use alloc::sync::Arc;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::nvme::registers::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cc, Csts};
 use flysch_wire::nvme::registers::{CQ_ENTRY_SHIFT, SQ_ENTRY_SHIFT, css, shutdown};
 

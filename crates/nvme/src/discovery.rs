@@ -5,7 +5,7 @@ use crate::channel::{Channel, Run};
 use crate::facts::{Device, NAMESPACES_MAX, Namespace};
 use crate::quirks::Quirk;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::identify::{ALL_NAMESPACES, IdentifyController, IdentifyNamespace, ids};
 use flysch_wire::nvme::identify::{LIST_ENTRIES, descriptors};
 use flysch_wire::nvme::registers::{CQ_ENTRY_SHIFT, SQ_ENTRY_SHIFT};

@@ -5,7 +5,7 @@ use crate::channel::{Channel, Run};
 use crate::facts::Device;
 use crate::history::ErrorKind;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::feature::{AsyncEventResult, AsyncEvents, event};
 use flysch_wire::nvme::identify::{ALL_NAMESPACES, IdentifyController};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, Sqe, log};

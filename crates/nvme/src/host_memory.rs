@@ -3,7 +3,7 @@
 use crate::channel::{Channel, Run};
 use crate::facts::Device;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
 
 /// The unit of HMPRE, HMMIN and sizes of host memory, bytes.

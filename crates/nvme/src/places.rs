@@ -7,7 +7,7 @@ use crate::channel::{Channel, Run};
 use crate::facts::Device;
 use crate::layout::{Layout, PAGE};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::command::{CreateCqFlags, CreateSqFlags, queue_and_size};
 use flysch_wire::nvme::feature::QueueCounts;
 use flysch_wire::nvme::identify::oacs;

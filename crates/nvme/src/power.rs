@@ -4,7 +4,7 @@
 use crate::channel::{Channel, Run};
 use crate::facts::Device;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
 

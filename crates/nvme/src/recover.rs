@@ -24,7 +24,7 @@ use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::nvme::registers::{CSTS, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
@@ -32,7 +32,7 @@ use flysch_wire::nvme::{AdminOpcode, Sqe};
 const RESETS: u8 = 5;
 /// Delay before the second bring-up, nanoseconds; it doubles with each further one.
 const REST: u64 = 100 * MS;
-/// The result of [`Player::once`] if there is no victim.
+/// The result of [`Replay::once`] if there is no victim.
 const NOBODY: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

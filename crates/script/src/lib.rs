@@ -25,6 +25,6 @@ mod script;
 mod stop;
 
 pub use answer::Answer;
-pub use player::{AnswerOf, Awaited, Player, ScriptOf, Until};
+pub use player::{AnswerOf, Awaited, Player, Primitives, Replay, ScriptOf, Until};
 pub use script::Script;
 pub use stop::{Pending, Run, Stop, Wait, settled};

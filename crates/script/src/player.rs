@@ -36,11 +36,11 @@ const NANOS_PER_MS: u64 = 1_000_000;
 
 /// Runs procedures: the channel through which they act on registers, with their [`Script`].
 ///
-/// Every driver builds its own primitives from these: a register written once, a command sent and
-/// waited for. What procedures find out and decide does not belong in here. It is the state of
-/// objects of their own, whose methods are lent the channel: `effect` and its like hand the channel
-/// back, so a closure changes the object's fields at the right moment, and once.
-pub trait Player {
+/// Every driver builds its own primitives from those of [`Replay`] and [`Primitives`]: a command
+/// sent and waited for. What procedures find out and decide does not belong in here. It is the
+/// state of objects of their own, whose methods are lent the channel: `effect` and its like hand
+/// the channel back, so a closure changes the object's fields at the right moment, and once.
+pub trait Player: Sized {
     /// What the device may reply to an action.
     type Reply: Clone;
     /// Why an action may fail.
@@ -75,7 +75,7 @@ pub trait Player {
     ) -> Option<Instant> {
         if let Some(mut waiting) = self.script().take_wait(now) {
             let answer = match &mut waiting.what {
-                Awaited::Register(until) => self.look_at_register(*until),
+                Awaited::Register(until) => look_at_register(self, *until),
                 Awaited::Instant(until) => {
                     self.script().look_at(*until);
                     (now >= *until).then_some(Answer::Value(0))
@@ -90,19 +90,6 @@ pub trait Player {
         None
     }
 
-    /// Looks at a register that is waited for.
-    fn look_at_register(&mut self, until: Until) -> Option<AnswerOf<Self>> {
-        let Until { name, register, mask, value, deadline } = until;
-        let read = self.registers().read32(register);
-        if let Some(cause) = self.hopeless(name, read) {
-            return Some(Answer::Failed(cause));
-        }
-        if read & mask == value {
-            return Some(Answer::Value(read.into()));
-        }
-        self.fail_at(deadline, Self::overdue(name, read))
-    }
-
     /// No answer yet, and another look soon; from `deadline` on, the answer is that the action has
     /// failed.
     fn fail_at(&mut self, deadline: Instant, why: Self::Cause) -> Option<AnswerOf<Self>> {
@@ -112,7 +99,36 @@ pub trait Player {
         self.script().look_again(deadline);
         None
     }
+}
 
+/// Looks at a register that is waited for.
+fn look_at_register<P: Player>(player: &mut P, until: Until) -> Option<AnswerOf<P>> {
+    let Until { name, register, mask, value, deadline } = until;
+    let read = player.registers().read32(register);
+    if let Some(cause) = player.hopeless(name, read) {
+        return Some(Answer::Failed(cause));
+    }
+    if read & mask == value {
+        return Some(Answer::Value(read.into()));
+    }
+    player.fail_at(deadline, P::overdue(name, read))
+}
+
+/// As [`Replay::ask`], for whatever can be waited for.
+#[track_caller]
+fn wait<P: Player>(
+    player: &mut P,
+    wait: impl FnOnce(&mut P) -> Awaited<P::Action>,
+) -> Wait<AnswerOf<P>> {
+    if let Some(answer) = player.script().recall() {
+        return Ok(answer);
+    }
+    let wait = wait(player);
+    Err(player.script().wait_for(wait))
+}
+
+/// Everything whose answer is written down, so that a replay does not repeat it.
+pub trait Replay: Player {
     /// The core of every primitive that waits for an action: returns the old answer, or starts a
     /// new wait.
     ///
@@ -120,81 +136,7 @@ pub trait Player {
     /// [`Pending`](crate::Pending) if the question is a new one.
     #[track_caller]
     fn ask(&mut self, action: impl FnOnce(&mut Self) -> Self::Action) -> Wait<AnswerOf<Self>> {
-        self.wait(|player| Awaited::Action(action(player)))
-    }
-
-    /// As [`ask`](Self::ask), for whatever can be waited for.
-    ///
-    /// # Errors
-    /// [`Pending`](crate::Pending) if the question is a new one.
-    #[track_caller]
-    fn wait(
-        &mut self,
-        wait: impl FnOnce(&mut Self) -> Awaited<Self::Action>,
-    ) -> Wait<AnswerOf<Self>> {
-        if let Some(answer) = self.script().recall() {
-            return Ok(answer);
-        }
-        let wait = wait(self);
-        Err(self.script().wait_for(wait))
-    }
-
-    /// Waits until `register & mask == value`; returns the register, or why it did not get there.
-    ///
-    /// # Errors
-    /// [`Pending`](crate::Pending) if the question is a new one.
-    #[track_caller]
-    fn until(
-        &mut self,
-        register: (&'static str, u32),
-        mask: u32,
-        value: u32,
-        timeout_ms: u32,
-    ) -> Wait<Result<u32, Self::Cause>> {
-        let deadline = self.script().now().after_nanos(u64::from(timeout_ms) * NANOS_PER_MS);
-        self.until_deadline(register, mask, value, deadline)
-    }
-
-    /// As [`until`](Self::until), with a deadline.
-    ///
-    /// # Errors
-    /// [`Pending`](crate::Pending) if the question is a new one.
-    #[track_caller]
-    fn until_deadline(
-        &mut self,
-        (name, register): (&'static str, u32),
-        mask: u32,
-        value: u32,
-        deadline: Instant,
-    ) -> Wait<Result<u32, Self::Cause>> {
-        let register = self.base() + register;
-        let until = Until { name, register, mask, value, deadline };
-        let answer = self.wait(|_| Awaited::Register(until))?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
-    /// Waits this long.
-    ///
-    /// # Errors
-    /// [`Pending`](crate::Pending) if the question is a new one.
-    #[track_caller]
-    fn sleep(&mut self, nanos: u64) -> Wait<()> {
-        self.wait(|player| Awaited::Instant(player.script().now().after_nanos(nanos)))?;
-        Ok(())
-    }
-
-    /// Writes a register, only once.
-    #[track_caller]
-    fn write(&mut self, register: u32, value: u32) {
-        let register = self.base() + register;
-        self.effect(|player| player.registers().write32(register, value));
-    }
-
-    /// Reads a register, only once.
-    #[track_caller]
-    fn read(&mut self, register: u32) -> u32 {
-        let register = self.base() + register;
-        self.once(|player| player.registers().read32(register).into()) as u32
+        wait(self, |player| Awaited::Action(action(player)))
     }
 
     /// Does something with an effect only once, however often the step is run; returns its first
@@ -227,6 +169,71 @@ pub trait Player {
         });
     }
 }
+
+impl<P: Player> Replay for P {}
+
+/// Registers and time.
+pub trait Primitives: Replay {
+    /// Waits until `register & mask == value`; returns the register, or why it did not get there.
+    ///
+    /// # Errors
+    /// [`Pending`](crate::Pending) if the question is a new one.
+    #[track_caller]
+    fn until(
+        &mut self,
+        register: (&'static str, u32),
+        mask: u32,
+        value: u32,
+        timeout_ms: u32,
+    ) -> Wait<Result<u32, Self::Cause>> {
+        let deadline = self.script().now().after_nanos(u64::from(timeout_ms) * NANOS_PER_MS);
+        self.until_deadline(register, mask, value, deadline)
+    }
+
+    /// As [`until`](Self::until), with a deadline.
+    ///
+    /// # Errors
+    /// [`Pending`](crate::Pending) if the question is a new one.
+    #[track_caller]
+    fn until_deadline(
+        &mut self,
+        (name, register): (&'static str, u32),
+        mask: u32,
+        value: u32,
+        deadline: Instant,
+    ) -> Wait<Result<u32, Self::Cause>> {
+        let register = self.base() + register;
+        let until = Until { name, register, mask, value, deadline };
+        let answer = wait(self, |_| Awaited::Register(until))?;
+        Ok(u64::try_from(answer).map(|value| value as u32))
+    }
+
+    /// Waits this long.
+    ///
+    /// # Errors
+    /// [`Pending`](crate::Pending) if the question is a new one.
+    #[track_caller]
+    fn sleep(&mut self, nanos: u64) -> Wait<()> {
+        wait(self, |player| Awaited::Instant(player.script().now().after_nanos(nanos)))?;
+        Ok(())
+    }
+
+    /// Writes a register, only once.
+    #[track_caller]
+    fn write(&mut self, register: u32, value: u32) {
+        let register = self.base() + register;
+        self.effect(|player| player.registers().write32(register, value));
+    }
+
+    /// Reads a register, only once.
+    #[track_caller]
+    fn read(&mut self, register: u32) -> u32 {
+        let register = self.base() + register;
+        self.once(|player| player.registers().read32(register).into()) as u32
+    }
+}
+
+impl<P: Player> Primitives for P {}
 
 #[cfg(test)]
 mod tests {

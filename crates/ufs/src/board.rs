@@ -11,7 +11,7 @@ use crate::quirks::Correction;
 use crate::time::US;
 use alloc::boxed::Box;
 use flysch_api::machine::Machine;
-use flysch_script::{Answer, Player, Wait};
+use flysch_script::{Answer, Primitives, Replay, Wait};
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 
 /// Most settings at one moment: a platform that never answers `None` is stopped here.

@@ -3,10 +3,10 @@
 //!
 //! Theory. Bring-up, queries, power changes and recovery are long sequences full of waiting. They
 //! are ordinary functions run by a [script](flysch_script) over a few *primitives* that wait:
-//! [`until`](Player::until), [`sleep`](Player::sleep), [`uic`](Channel::uic),
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`uic`](Channel::uic),
 //! [`task`](Channel::task), [`lanes_obey`](Channel::lanes_obey) and the exchange of device
 //! management. Everything else with an effect goes through a primitive too
-//! ([`write`](Player::write), [`once`](Player::once)), so that a replay does not repeat it.
+//! ([`write`](Primitives::write), [`once`](Replay::once)), so that a replay does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - the board, the queues, the link - each with the procedures that
@@ -34,7 +34,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine, Registers};
 use flysch_orders::Order;
-use flysch_script::{Answer, AnswerOf, Player, Script, ScriptOf, Wait};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::ufs::registers::{Cap, Interrupts, UTMRLCLR, UTMRLDBR, Ver};
 use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};

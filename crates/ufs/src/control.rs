@@ -19,7 +19,7 @@ use crate::time::{MS, US};
 use alloc::sync::Arc;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::{Player, Stop, settled};
+use flysch_script::{Primitives, Replay, Stop, settled};
 use flysch_wire::ufs::registers::{HCE, HCS, Hce, Hcs, IE};
 
 /// SBC SYNCHRONIZE CACHE(10).

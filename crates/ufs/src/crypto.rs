@@ -12,7 +12,7 @@ use crate::channel::{Channel, Run};
 use crate::keys::{CryptoEngine, CryptoKey};
 use crate::shared::Shared;
 use flysch_api::machine::{Machine, Registers};
-use flysch_script::{Player, Stop};
+use flysch_script::{Replay, Stop};
 
 impl CryptoEngine {
     /// Puts a key into a slot, in place of the one that is there.

@@ -7,7 +7,7 @@ use crate::management::Peer;
 use crate::time::{MS, US};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, QueryOpcode};
 use flysch_wire::ufs::upiu::QueryFields;

@@ -9,7 +9,7 @@ use crate::options::Timeouts;
 use crate::platform::{Event, Phase};
 use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, settled};
 use flysch_wire::ufs::registers::IE;
 
 /// What happens when a step has used up its tries.

@@ -14,7 +14,7 @@ use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
-use flysch_script::{Answer, Player, Wait, settled};
+use flysch_script::{Answer, Replay, Wait, settled};
 use flysch_wire::scsi::SenseKey;
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::QueryFields;

@@ -17,7 +17,7 @@ use crate::time::MS;
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::registers::{AHIT, Ahit, HCS, Hcs, IS, UECDL, UECDME, UECN, UECPA, UECT};
 use flysch_wire::ufs::uic::{PaPowerMode, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::Wlun;

@@ -11,7 +11,7 @@ use crate::management::Peer;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Primitives;
 use flysch_wire::ufs::query::{
     Access, AttributeId, DescriptorId, FlagId, QueryOpcode, Scope, Since, WRITE_BOOSTER_SINCE,
     WriteAccess,

@@ -12,7 +12,7 @@ use crate::quirks::Quirk;
 use crate::shared::{Signals, Starts, Victim};
 use crate::time::{MS, US};
 use flysch_api::machine::{DmaRegion, Machine};
-use flysch_script::{Player, Wait};
+use flysch_script::{Primitives, Replay, Wait};
 use flysch_wire::ufs::registers::{
     CONFIG, CleanUpResult, Config, CqAttr, CqCfg, CqInterrupts, ESILBA, ESIUBA, HCS, Hcs,
     InterruptAggregation, MCQCONFIG, McqCap, McqConfig, RunStop, SqAttr, SqCti, SqRtc, SqRts,

@@ -32,7 +32,7 @@ use crate::time::MS;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::ufs::registers::{
     HCS, Hcs, IS, Interrupts, UECDL, UECDME, UECN, UECPA, UECT, UecDl, UecDme, UecPa,
 };

@@ -10,7 +10,7 @@ use crate::platform::DmeSetting;
 use crate::quirks::Quirk;
 use crate::time::US;
 use flysch_api::machine::Machine;
-use flysch_script::{Player, settled};
+use flysch_script::{Primitives, settled};
 use flysch_wire::ufs::uic::UicAttribute as A;
 use flysch_wire::ufs::uic::{HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicResult};
 

@@ -17,7 +17,7 @@ use crate::uic::UicCommand;
 use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::{Player, Stop};
+use flysch_script::{Replay, Stop};
 use flysch_wire::ufs::uic::UicOpcode;
 
 impl Power {
