@@ -1,15 +1,23 @@
-//! The primitives that control procedures consist of.
+//! The channel: the primitives that the procedures of the control path are made of, and what these
+//! work on.
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
 //! functions that a [script](flysch_script) replays over primitives that wait:
-//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Steps::command),
-//! [`ports_obey`](Steps::ports_obey). Every other effect is guarded by [`first`](Steps::first), or
-//! goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay does
-//! not repeat it.
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Channel::command),
+//! [`ports_obey`](Channel::ports_obey). Every other effect is guarded by [`first`](Channel::first), or
+//! goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay does not
+//! repeat it.
+//!
+//! The channel is the only thing that a replay works on. What procedures find out and decide is
+//! the state of other objects - what is attached, how deep the link sleeps - each with the
+//! procedures that need it. They are lent the channel and change what is theirs inside its
+//! primitives.
 
 use crate::error::{Cause, Error};
-use crate::history::ErrorLog;
+use crate::history::{ErrorKind, ErrorLog};
 use crate::layout::PortMemory;
+use crate::options::Options;
+use crate::quirks::Quirks;
 use crate::shared::Shared;
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine, Registers};
@@ -18,7 +26,7 @@ use flysch_wire::ata::fis::{H2D_DWORDS, REGISTER_LENGTH, SRST};
 use flysch_wire::ata::list::{ACMD, HEADER, HeaderFlags, PRDT, RECEIVED_LENGTH, RECEIVED_RFIS};
 use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
-    Fbs, PX_CI, PX_FBS, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status,
+    Cap, Cap2, Fbs, PX_CI, PX_FBS, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status,
 };
 use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
 
@@ -74,11 +82,22 @@ impl Own {
     }
 }
 
-/// The script being replayed, and the state its primitives work on.
+/// What is known about the HBA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HbaFacts {
+    pub(crate) cap: Cap,
+    pub(crate) cap2: Cap2,
+    pub(crate) quirks: Quirks,
+}
+
+/// The one channel to a port and what is attached to it, or to the HBA, and the script that runs
+/// over it.
 #[derive(Debug)]
-pub(crate) struct Steps<M: Machine> {
+pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) options: Options,
+    pub(crate) hba: HbaFacts,
     pub(crate) errors: ErrorLog,
     /// Start of the port's registers; 0 for the HBA.
     pub(crate) base: u32,
@@ -101,7 +120,7 @@ const CONTROL_MS: u32 = 500;
 /// requires 5 us and 2 ms; Linux: 1 ms).
 const RESET_NS: u64 = MS;
 
-impl<M: Machine> Player for Steps<M> {
+impl<M: Machine> Player for Channel<M> {
     type Reply = D2h;
     type Cause = Cause;
     type Action = Action;
@@ -127,11 +146,19 @@ impl<M: Machine> Player for Steps<M> {
     }
 }
 
-impl<M: Machine> Steps<M> {
-    pub(crate) fn new(machine: &M, shared: &Arc<Shared>, base: u32, memory: PortMemory) -> Self {
+impl<M: Machine> Channel<M> {
+    pub(crate) fn new(
+        machine: &M,
+        shared: &Arc<Shared>,
+        base: u32,
+        memory: PortMemory,
+        (options, hba): (&Options, HbaFacts),
+    ) -> Self {
         Self {
             machine: machine.clone(),
             shared: shared.clone(),
+            options: options.clone(),
+            hba,
             errors: ErrorLog::default(),
             base,
             memory,
@@ -213,6 +240,23 @@ impl<M: Machine> Steps<M> {
         first
     }
 
+    /// Logs what went wrong, at once.
+    pub(crate) fn log(&mut self, kind: ErrorKind, value: u32) {
+        self.errors.note(self.script.now(), kind, value);
+    }
+
+    /// Logs what went wrong, only once.
+    #[track_caller]
+    pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
+        self.effect(|channel| channel.log(kind, value));
+    }
+
+    /// Gives the ports an order, only once.
+    #[track_caller]
+    pub(crate) fn order(&mut self, flags: u32) {
+        self.effect(|channel| channel.shared.orders.publish(flags));
+    }
+
     /// Waits until every port obeys the standing order.
     #[track_caller]
     pub(crate) fn ports_obey(&mut self) -> Wait<()> {
@@ -225,7 +269,7 @@ impl<M: Machine> Steps<M> {
     /// no other command.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
-        Ok(self.ask(|steps| steps.issue(own))?.reply())
+        Ok(self.ask(|channel| channel.issue(own))?.reply())
     }
 
     fn issue(&mut self, own: Own) -> Action {
@@ -268,10 +312,10 @@ impl<M: Machine> Steps<M> {
     pub(crate) fn soft_reset(&mut self, pmp: u8) -> Wait<Result<(), Cause>> {
         // A waiting command may be using the slot.
         let at = self.slot * HEADER;
-        let header = [0, 8].map(|word| self.once(|steps| steps.memory.list.load64(at + word)));
+        let header = [0, 8].map(|word| self.once(|channel| channel.memory.list.load64(at + word)));
         let mut end = Ok(());
         for asserted in [true, false] {
-            self.effect(|steps| steps.send_control(pmp, asserted));
+            self.effect(|channel| channel.send_control(pmp, asserted));
             let bit = 1 << self.slot;
             end = self.until(("PxCI", PX_CI), bit, 0, CONTROL_MS)?.map(drop);
             if end.is_err() {
@@ -279,9 +323,9 @@ impl<M: Machine> Steps<M> {
             }
             self.sleep(RESET_NS)?;
         }
-        self.effect(|steps| {
-            steps.memory.list.store64(at, header[0]);
-            steps.memory.list.store64(at + 8, header[1]);
+        self.effect(|channel| {
+            channel.memory.list.store64(at, header[0]);
+            channel.memory.list.store64(at + 8, header[1]);
         });
         Ok(end)
     }
