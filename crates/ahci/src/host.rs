@@ -1,19 +1,19 @@
 //! The control path of an HBA.
 
+use crate::channel::{Channel, HbaFacts, Run};
 use crate::error::{Cause, Error};
 use crate::history::{ErrorKind, ErrorLog};
-use crate::init::HbaFacts;
 use crate::layout;
 use crate::options::Options;
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{Shared, cause};
-use crate::steps::{Run, Steps, Stop};
 use crate::unit::Unit;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Primitives, Replay, Stop};
 use flysch_wire::ata::registers::{
     BOHC, Bohc, CAP, CAP2, Cap, Cap2, GHC, Ghc, IS, PI, PORTS_MAX, VS,
 };
@@ -47,10 +47,7 @@ enum Job {
 /// The HBA: bring-up and reset. It is polled by the first port.
 #[derive(Debug)]
 pub(crate) struct Hba<M: Machine> {
-    steps: Steps<M>,
-    shared: Arc<Shared>,
-    options: Options,
-    pub(crate) facts: HbaFacts,
+    channel: Channel<M>,
     pub(crate) version: u32,
     /// Numbers of the ports in use, in order.
     pub(crate) ports: Vec<u8>,
@@ -101,12 +98,9 @@ impl<M: Machine> Hba<M> {
             Ok(Box::new(Unit::new(machine, &shared, of, memory, (options, facts))))
         };
         let units = ports.iter().enumerate().map(unit).collect::<Result<Vec<_>, Error>>()?;
-        let steps = Steps::new(machine, &shared, 0, layout::port(memory, options, 0)?);
+        let own = layout::port(memory, options, 0)?;
         let this = Self {
-            steps,
-            shared,
-            options: options.clone(),
-            facts,
+            channel: Channel::new(machine, &shared, 0, own, (options, facts)),
             version: machine.read32(VS),
             ports,
             job: None,
@@ -119,11 +113,15 @@ impl<M: Machine> Hba<M> {
     }
 
     pub(crate) fn machine(&self) -> &M {
-        &self.steps.machine
+        &self.channel.machine
+    }
+
+    pub(crate) fn capabilities(&self) -> Cap {
+        self.channel.hba.cap
     }
 
     pub(crate) fn errors(&self) -> &ErrorLog {
-        &self.steps.errors
+        &self.channel.errors
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -148,14 +146,14 @@ impl<M: Machine> Hba<M> {
             return Err(Error::Busy);
         }
         self.is_gone = false;
-        self.shared.orders.take_causes();
+        self.channel.shared.orders.take_causes();
         self.set_job(Job::Reset { running: self.is_up });
         self.result = None;
         Ok(())
     }
 
     fn set_job(&mut self, job: Job) {
-        self.steps.abandon();
+        self.channel.script.abandon();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -163,7 +161,7 @@ impl<M: Machine> Hba<M> {
     /// Whether there is something to do.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        now >= self.job_at || (self.shared.orders.is_called() && self.listens())
+        now >= self.job_at || (self.channel.shared.orders.is_called() && self.listens())
     }
 
     fn listens(&self) -> bool {
@@ -171,7 +169,11 @@ impl<M: Machine> Hba<M> {
     }
 
     pub(crate) fn poll_at(&self) -> Instant {
-        if self.shared.orders.is_called() && self.listens() { Instant::START } else { self.job_at }
+        if self.channel.shared.orders.is_called() && self.listens() {
+            Instant::START
+        } else {
+            self.job_at
+        }
     }
 
     /// Does what can be done now; `settled` says whether the ports it can see are settled.
@@ -188,11 +190,10 @@ impl<M: Machine> Hba<M> {
                 self.result = Some(Ok(()));
                 break;
             }
-            if !self.steps.advance(now) {
-                self.job_at = self.steps.at;
+            if let Some(at) = self.channel.advance(now, |channel, action| channel.attempt(action)) {
+                self.job_at = at;
                 return;
             }
-            self.steps.rewind();
             let Job::Reset { running } = *job else { return };
             match self.reset(running) {
                 Err(Stop::Pending) => {
@@ -201,10 +202,10 @@ impl<M: Machine> Hba<M> {
                 }
                 Err(Stop::Failed(error)) => self.failed(error),
                 Ok(()) => {
-                    self.steps.turn_page();
+                    self.channel.script.turn_page();
                     self.is_up = true;
-                    self.shared.orders.take_causes();
-                    self.shared.orders.publish(0);
+                    self.channel.shared.orders.take_causes();
+                    self.channel.shared.orders.publish(0);
                     self.set_job(Job::Ports);
                     return;
                 }
@@ -217,10 +218,10 @@ impl<M: Machine> Hba<M> {
         if !self.listens() {
             return;
         }
-        self.shared.orders.take_call();
-        let causes = self.shared.orders.take_causes();
+        self.channel.shared.orders.take_call();
+        let causes = self.channel.shared.orders.take_causes();
         if causes & cause::REMOVED != 0 {
-            self.steps.errors.note(self.steps.now, ErrorKind::Removed, 0);
+            self.channel.log(ErrorKind::Removed, 0);
             self.failed(Error::Gone);
         } else if causes & cause::HBA_RESET != 0 {
             self.set_job(Job::Reset { running: true });
@@ -228,12 +229,12 @@ impl<M: Machine> Hba<M> {
     }
 
     fn failed(&mut self, error: Error) {
-        self.steps.abandon();
+        self.channel.script.abandon();
         self.job = None;
         self.is_up = false;
         self.is_gone = true;
-        self.shared.orders.publish(Order::GONE);
-        self.steps.errors.note(self.steps.now, ErrorKind::Gone, 0);
+        self.channel.shared.orders.publish(Order::GONE);
+        self.channel.log(ErrorKind::Gone, 0);
         self.result = Some(Err(match error {
             Error::Failed(cause) => Error::Step { step: HBA_STEP, cause },
             error => error,
@@ -243,47 +244,49 @@ impl<M: Machine> Hba<M> {
     /// Hand-off from the BIOS, reset, AHCI mode (AHCI 10.6.3, 10.4.3).
     fn reset(&mut self, running: bool) -> Run<()> {
         if running {
-            if self.steps.first() {
-                self.shared.orders.publish(Order::PAUSE);
-            }
-            self.steps.ports_obey()?;
+            self.channel.order(Order::PAUSE);
+            self.channel.ports_obey()?;
         }
         self.hand_off()?;
         self.enable_ahci()?;
-        if !self.facts.quirks.has(Quirk::NoHbaReset) {
-            self.steps.write(GHC, Ghc::new().with_ae(true).with_hr(true).into_bits());
+        if !self.channel.hba.quirks.has(Quirk::NoHbaReset) {
+            self.channel.write(GHC, Ghc::new().with_ae(true).with_hr(true).into_bits());
             let reset = Ghc::new().with_hr(true).into_bits();
-            self.steps.until(("GHC", GHC), reset, 0, self.options.timeouts.hba_reset_ms)??;
+            self.channel.until(
+                ("GHC", GHC),
+                reset,
+                0,
+                self.channel.options.timeouts.hba_reset_ms,
+            )??;
             self.enable_ahci()?;
         }
-        if self.steps.first() {
-            self.steps.errors.note(self.steps.now, ErrorKind::HbaReset, running.into());
-            // Nothing transfers data any more: the ports can return what they had.
-            self.shared.orders.publish(Order::PAUSE | Order::STOP);
-        }
+        self.channel.note(ErrorKind::HbaReset, running.into());
+        // Nothing transfers data any more: the ports can return what they had.
+        self.channel.order(Order::PAUSE | Order::STOP);
         if running {
-            self.steps.ports_obey()?;
-            if self.steps.first() {
-                (0..self.ports.len()).for_each(|index| self.shared.orders.renew(index));
-            }
+            self.channel.ports_obey()?;
+            let ports = self.ports.len();
+            self.channel.effect(|channel| {
+                (0..ports).for_each(|index| channel.shared.orders.renew(index));
+            });
         }
-        self.steps.write(IS, u32::MAX);
-        let ghc = Ghc::new().with_ae(true).with_ie(self.options.interrupts);
-        self.steps.write(GHC, ghc.into_bits());
+        self.channel.write(IS, u32::MAX);
+        let ghc = Ghc::new().with_ae(true).with_ie(self.channel.options.interrupts);
+        self.channel.write(GHC, ghc.into_bits());
         Ok(())
     }
 
     fn hand_off(&mut self) -> Run<()> {
-        if !self.facts.cap2.boh() {
+        if !self.channel.hba.cap2.boh() {
             return Ok(());
         }
-        self.steps.write(BOHC, Bohc::new().with_oos(true).into_bits());
-        self.steps.sleep(u64::from(BIOS_BUSY_MS) * MS)?;
-        let busy = Bohc::from_bits(self.steps.read(BOHC));
+        self.channel.write(BOHC, Bohc::new().with_oos(true).into_bits());
+        self.channel.sleep(u64::from(BIOS_BUSY_MS) * MS)?;
+        let busy = Bohc::from_bits(self.channel.read(BOHC));
         if busy.bos() || busy.bb() {
             let owned = Bohc::new().with_bos(true).with_bb(true).into_bits();
             // A BIOS that does not hand over in time is overruled, as the specification says.
-            let _overruled = self.steps.until(("BOHC", BOHC), owned, 0, BIOS_MS)?;
+            let _overruled = self.channel.until(("BOHC", BOHC), owned, 0, BIOS_MS)?;
         }
         Ok(())
     }
@@ -291,17 +294,17 @@ impl<M: Machine> Hba<M> {
     /// Sets GHC.AE, which some HBAs forget.
     fn enable_ahci(&mut self) -> Run<()> {
         for _ in 0..AE_TRIES {
-            let ghc = self.steps.read(GHC);
+            let ghc = self.channel.read(GHC);
             if ghc == u32::MAX {
                 return Err(Cause::Removed.into());
             }
             if Ghc::from_bits(ghc).ae() {
                 return Ok(());
             }
-            self.steps.write(GHC, Ghc::new().with_ae(true).into_bits());
-            self.steps.sleep(10 * MS)?;
+            self.channel.write(GHC, Ghc::new().with_ae(true).into_bits());
+            self.channel.sleep(10 * MS)?;
         }
-        let value = self.steps.read(GHC);
+        let value = self.channel.read(GHC);
         Err(Cause::Register { name: "GHC", value }.into())
     }
 }

@@ -14,7 +14,7 @@
 //!   PxCI once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch.
 //!   Commands are queued in the device (NCQ) if it supports that; one that cannot be queued is sent
 //!   alone, in order with the others. No allocation, no lock, no search.
-//! - *Control path* (`steps` and what uses it): sequential code without a clock; time comes in with
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in with
 //!   `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between host and ports* (`shared`): one word of orders, one word of obedience per port.
 //! - Every command ends exactly once, by the device's answer or the ladder of `recover`: stop and
@@ -24,12 +24,13 @@
 //! |---|---|
 //! | `port` | [`Host`] and [`Port`] |
 //! | `host`, `unit` | the HBA; a port with its jobs and the host's orders |
-//! | `init` | [`STEPS`], bring-up as a list; the device |
+//! | `init` | [`STEPS`], bring-up as a list |
+//! | `attached`, `link` | the devices at a port; power, COMRESET and sleep of its link |
 //! | `multiplier`, `fanout` | a port multiplier, and the devices behind it |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `operation` | what else can be asked of a port |
 //! | `lane`, `slots`, `taskfile` | the hot path, slots, how a command goes to this device |
-//! | `steps` | the control path's primitives |
+//! | `channel`, `list` | the control path's primitives, and those of the command list |
 //! | `quirks` | what particular HBAs and devices do differently |
 //!
 //! # Use
@@ -63,6 +64,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod attached;
+mod channel;
 mod error;
 mod fanout;
 mod hba_resets;
@@ -71,6 +74,8 @@ mod host;
 mod init;
 mod lane;
 mod layout;
+mod link;
+mod list;
 mod multiplier;
 mod operation;
 mod options;
@@ -79,14 +84,14 @@ mod quirks;
 mod recover;
 mod shared;
 mod slots;
-mod steps;
 mod taskfile;
 mod unit;
 
+pub use attached::Device;
 pub use error::{Cause, Error};
 pub use fanout::Multiplier;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
-pub use init::{Device, STEPS, Step};
+pub use init::{STEPS, Step};
 pub use operation::{AtaCommand, AtaData, AtaReply, Operation, Output};
 pub use options::{LinkPower, Options, Timeouts};
 pub use port::{Host, Port};

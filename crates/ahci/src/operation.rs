@@ -1,18 +1,18 @@
 //! Operations of a port other than commands to its disk, and their results.
 
+use crate::channel::{Channel, Own, Run};
 use crate::error::{Cause, Error};
 use crate::init::Core;
 use crate::lane::UNITS;
 use crate::layout::OWN_DATA;
 use crate::options::LinkPower;
 use crate::quirks::Quirk;
-use crate::steps::{Own, Run, Stop};
 use crate::taskfile::fis;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ata::command::device;
 use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
@@ -119,52 +119,18 @@ impl<M: Machine> Core<M> {
         match operation {
             Operation::Command(command) => self.pass_through(command).map(Output::Command),
             Operation::Shutdown => self.shut_down().map(|()| Output::None),
-            Operation::Leds(message) => self.show_leds(*message).map(|()| Output::None),
+            Operation::Leds(message) => {
+                show_leds(&mut self.channel, *message).map(|()| Output::None)
+            }
             // The port turns these into recoveries.
             Operation::Reset | Operation::LinkPower(_) => Ok(Output::None),
         }
     }
 
-    /// Sends an LED message (AHCI 12.2).
-    fn show_leds(&mut self, message: LedMessage) -> Run<()> {
-        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
-        if !self.hba.cap.ems() {
-            return refuse("enclosure management");
-        }
-        let control = EmCtl::from_bits(self.steps.once(|s| s.machine.read32(EM_CTL).into()) as u32);
-        let place = EmLoc::from_bits(self.steps.once(|s| s.machine.read32(EM_LOC).into()) as u32);
-        if !control.led() || place.sz() < 2 || u32::from(place.ofst()) < PORTS / 4 {
-            return refuse("LED messages");
-        }
-        // An earlier message may still be on its way.
-        self.message_is_sent()?;
-        if self.steps.first() {
-            let at = u32::from(place.ofst()) * 4;
-            let (machine, tell) = (&self.steps.machine, EmCtl::new().with_tm(true));
-            machine.write32(at, LED_HEADER);
-            machine.write32(at + 4, message.into_bits());
-            machine.write32(EM_CTL, tell.into_bits());
-        }
-        self.message_is_sent()
-    }
-
-    /// Waits until EM_CTL.TM is clear.
-    fn message_is_sent(&mut self) -> Run<()> {
-        let mut value = 0;
-        for _ in 0..MESSAGE_LOOKS {
-            value = self.steps.once(|s| s.machine.read32(EM_CTL).into()) as u32;
-            if !EmCtl::from_bits(value).tm() {
-                return Ok(());
-            }
-            self.steps.sleep(MESSAGE_REST_NS)?;
-        }
-        Err(Cause::Register { name: "EM_CTL", value }.into())
-    }
-
     /// Turns a command into one of the driver's own; data for the device goes to the driver's own
     /// data.
     fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
-        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
+        let refuse = |what| Err(Error::Unsupported(what).into());
         let is_packet = self.lane.ways(command.unit).packets;
         let mut packet = None;
         match command.task.protocol {
@@ -187,43 +153,43 @@ impl<M: Machine> Core<M> {
             // Data by DMA.
             fis.features = fis.features & !1 | u16::from(bytes > 0);
         }
-        if self.steps.first()
+        if self.channel.first()
             && let AtaData::Out(data) = &command.data
         {
-            self.steps.memory.own_data.write(0, data);
+            self.channel.memory.own_data.write(0, data);
         }
         // Data that the device does not send reads as zeros.
-        if self.steps.first() && !write {
-            self.steps.memory.own_data.fill(0, OWN_DATA, 0);
+        if self.channel.first() && !write {
+            self.channel.memory.own_data.fill(0, OWN_DATA, 0);
         }
-        let timeout_ms = command.timeout_ms.unwrap_or(self.options.timeouts.command_ms);
+        let timeout_ms = command.timeout_ms.unwrap_or(self.channel.options.timeouts.command_ms);
         let data = (bytes > 0).then_some((write, bytes as u32));
         Ok(Own { fis, data, packet, timeout_ms })
     }
 
     fn pass_through(&mut self, command: &AtaCommand) -> Run<AtaReply> {
         let is_there = match command.unit {
-            CONTROL_PORT => self.multiplier.is_some(),
-            unit => self.device(unit).is_some(),
+            CONTROL_PORT => self.attached.multiplier.is_some(),
+            unit => self.attached.device(unit).is_some(),
         };
         if !is_there {
-            return Err(Stop::Failed(Error::NoDevice));
+            return Err(Error::NoDevice.into());
         }
-        self.steps.unit = command.unit;
+        self.channel.unit = command.unit;
         let own = self.own_of(command)?;
-        let end = self.steps.command(own)??;
+        let end = self.channel.command(own)??;
         let status =
             AtaStatus { status: end.status, error: end.error, lba: end.lba, sense: [0; 3] };
         let mut reply = AtaReply { status, count: end.count, data: Vec::new() };
         if end.status & (status::ERR | status::DF) != 0 {
-            self.stop_list()??;
-            self.start_list()??;
-            if self.device_quirks().has(Quirk::ErrorSticks) {
-                self.clear_error()?;
+            self.channel.stop_list()??;
+            self.channel.start_list()??;
+            if self.attached.quirks(&self.channel).has(Quirk::ErrorSticks) {
+                self.channel.clear_error()?;
             }
         } else if let AtaData::In(bytes) = command.data {
             reply.data.resize(bytes as usize, 0);
-            let page: [u8; OWN_DATA] = self.steps.own_data();
+            let page: [u8; OWN_DATA] = self.channel.own_data();
             reply.data.copy_from_slice(&page[..bytes as usize]);
         }
         Ok(reply)
@@ -231,23 +197,56 @@ impl<M: Machine> Core<M> {
 
     /// Flushes and parks every device behind the port.
     fn shut_down(&mut self) -> Run<()> {
-        let timeout = self.options.timeouts.flush_ms;
+        let timeout = self.channel.options.timeouts.flush_ms;
         for unit in 0..UNITS as u8 {
-            let Some(device) = self.device(unit) else { continue };
+            let Some(device) = self.attached.device(unit) else { continue };
             let (is_disk, flushes) =
                 (device.identify.kind == Kind::Disk, device.identify.has_write_cache());
             let flush = if device.identify.has_lba48() { Opcode::FlushExt } else { Opcode::Flush };
-            self.steps.unit = unit;
+            self.channel.unit = unit;
             if is_disk && flushes {
-                self.must(Own::new(flush, timeout))?;
+                self.channel.must(Own::new(flush, timeout))?;
             }
             if is_disk {
-                self.must(Own::new(Opcode::StandbyImmediate, timeout))?;
+                self.channel.must(Own::new(Opcode::StandbyImmediate, timeout))?;
             }
         }
-        match self.stop_list()? {
-            Ok(()) => Ok(()),
-            Err(cause) => Err(Stop::Failed(Error::Failed(cause))),
-        }
+        Ok(self.channel.stop_list()??)
     }
+}
+
+/// Sends an LED message (AHCI 12.2).
+fn show_leds<M: Machine>(channel: &mut Channel<M>, message: LedMessage) -> Run<()> {
+    let refuse = |what| Err(Error::Unsupported(what).into());
+    if !channel.hba.cap.ems() {
+        return refuse("enclosure management");
+    }
+    let control = EmCtl::from_bits(channel.once(|s| s.machine.read32(EM_CTL).into()) as u32);
+    let place = EmLoc::from_bits(channel.once(|s| s.machine.read32(EM_LOC).into()) as u32);
+    if !control.led() || place.sz() < 2 || u32::from(place.ofst()) < PORTS / 4 {
+        return refuse("LED messages");
+    }
+    // An earlier message may still be on its way.
+    message_is_sent(channel)?;
+    channel.effect(|channel| {
+        let at = u32::from(place.ofst()) * 4;
+        let (machine, tell) = (&channel.machine, EmCtl::new().with_tm(true));
+        machine.write32(at, LED_HEADER);
+        machine.write32(at + 4, message.into_bits());
+        machine.write32(EM_CTL, tell.into_bits());
+    });
+    message_is_sent(channel)
+}
+
+/// Waits until EM_CTL.TM is clear.
+fn message_is_sent<M: Machine>(channel: &mut Channel<M>) -> Run<()> {
+    let mut value = 0;
+    for _ in 0..MESSAGE_LOOKS {
+        value = channel.once(|s| s.machine.read32(EM_CTL).into()) as u32;
+        if !EmCtl::from_bits(value).tm() {
+            return Ok(());
+        }
+        channel.sleep(MESSAGE_REST_NS)?;
+    }
+    Err(Cause::Register { name: "EM_CTL", value }.into())
 }

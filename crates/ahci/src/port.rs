@@ -1,10 +1,11 @@
 //! The host and its ports as callers see them.
 
+use crate::attached::Device;
 use crate::error::Error;
 use crate::fanout::Multiplier;
 use crate::history::ErrorLog;
 use crate::host::Hba;
-use crate::init::{Device, Step};
+use crate::init::Step;
 use crate::layout;
 use crate::operation::{AtaCommand, AtaReply, Operation, Output};
 use crate::options::Options;
@@ -123,7 +124,7 @@ impl<M: Machine> Host<M> {
 
     /// The multiplier at a port.
     pub fn multiplier(&self, port: u8) -> Option<&Multiplier> {
-        self.unit(port).and_then(|unit| unit.core.multiplier.as_ref())
+        self.unit(port).and_then(|unit| unit.core.attached.multiplier.as_ref())
     }
 
     /// Why a port did not come up.
@@ -138,7 +139,7 @@ impl<M: Machine> Host<M> {
 
     /// HBA capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.hba.facts.cap
+        self.hba.capabilities()
     }
 
     /// VS: major in the high half, minor in the low.
@@ -182,12 +183,12 @@ impl<M: Machine> Port<M> {
 
     /// The multiplier at it.
     pub fn multiplier(&self) -> Option<&Multiplier> {
-        self.unit.core.multiplier.as_ref()
+        self.unit.core.attached.multiplier.as_ref()
     }
 
     /// Counts the devices that have come: a new number means another device.
     pub fn generation(&self) -> u32 {
-        self.unit.core.generation
+        self.unit.core.attached.generation
     }
 
     /// Why it is out of order, if it is.
@@ -207,7 +208,7 @@ impl<M: Machine> Port<M> {
 
     /// HBA capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.unit.core.hba.cap
+        self.unit.core.channel.hba.cap
     }
 
     /// Whether the HBA is out of order, if this port does the host's work.

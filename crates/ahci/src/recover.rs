@@ -20,25 +20,24 @@
 //! A multiplier that reports changes at its device ports is not an error: the list drains, the
 //! ports are surveyed, and new devices are brought up while nothing else is in the HBA.
 
+use crate::channel::{Own, Run, SENSE_BYTES};
 use crate::error::{Cause, Error};
 use crate::hba_resets::HbaResets;
 use crate::history::ErrorKind;
-use crate::init::{BringUp, Core, Device, Step};
+use crate::init::{BringUp, Core, Step};
 use crate::lane::UNITS;
-use crate::multiplier::Survey;
+use crate::multiplier::{self, Survey};
 use crate::quirks::Quirk;
 use crate::shared::cause;
 use crate::slots::bits;
-use crate::steps::{Own, Run, SENSE_BYTES, Stop};
 use alloc::vec::Vec;
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::ata::identify::set84;
 use flysch_wire::ata::log::{self, NcqError};
 use flysch_wire::ata::registers::{
-    Fbs, PX_CI, PX_CMD, PX_FBS, PX_IS, PX_SACT, PX_SERR, PX_SSTS, PX_TFD, Ssts, Tfd, det,
-    interrupt, status,
+    Fbs, PX_CI, PX_FBS, PX_IS, PX_SACT, PX_SSTS, PX_TFD, Ssts, Tfd, det, interrupt, status,
 };
 use flysch_wire::ata::{Identify, SECTOR};
 
@@ -146,19 +145,18 @@ impl Recovery {
 
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Recovered> {
         if self.before.is_empty() && self.tries == 0 {
-            self.before.clone_from(&core.known);
+            self.before.clone_from(&core.attached.known);
         }
         loop {
             let next = match self.stage {
-                Stage::Drain => match self.drain(core) {
+                Stage::Drain => match settled(self.drain(core))? {
                     Ok(true) => Stage::Survey,
                     Ok(false) => Stage::Look,
-                    Err(Stop::Failed(_)) => self.harden(core),
-                    Err(stop) => return Err(stop),
+                    Err(_) => self.harden(core),
                 },
-                Stage::Survey => match self.survey(core) {
-                    Err(Stop::Failed(_)) => self.harden(core),
-                    stage => stage?,
+                Stage::Survey => match settled(self.survey(core))? {
+                    Ok(stage) => stage,
+                    Err(_) => self.harden(core),
                 },
                 Stage::Units => match self.try_units(core)? {
                     Ok(recovered) => return Ok(recovered),
@@ -168,19 +166,19 @@ impl Recovery {
                 Stage::Stop => self.stop(core)?,
                 Stage::Blame => self.blame(core)?,
                 Stage::Restart if self.is_single => {
-                    core.steps.turn_page();
+                    core.channel.script.turn_page();
                     return Ok(Recovered::Up);
                 }
-                Stage::Restart => match core.start_list()? {
+                Stage::Restart => match core.channel.start_list()? {
                     Ok(()) => {
-                        core.steps.turn_page();
+                        core.channel.script.turn_page();
                         return Ok(Recovered::Up);
                     }
                     Err(_) => Stage::Comreset,
                 },
                 Stage::Comreset => self.comreset(core),
                 Stage::Rest => {
-                    core.steps.sleep(REST << self.tries.min(8))?;
+                    core.channel.sleep(REST << self.tries.min(8))?;
                     Stage::Comreset
                 }
                 Stage::BringUp => match self.try_bring_up(core)? {
@@ -188,16 +186,16 @@ impl Recovery {
                     Err(stage) => stage,
                 },
                 Stage::Hba => {
-                    core.steps.abandon();
+                    core.channel.script.abandon();
                     if !self.may_reset_hba(core) {
-                        core.note(ErrorKind::Gone, 0);
-                        return Err(Stop::Failed(self.last.unwrap_or(Error::Gone)));
+                        core.channel.log(ErrorKind::Gone, 0);
+                        return Err(self.last.unwrap_or(Error::Gone).into());
                     }
-                    core.steps.shared.orders.report(cause::HBA_RESET);
+                    core.channel.shared.orders.report(cause::HBA_RESET);
                     return Ok(Recovered::Hba);
                 }
             };
-            core.steps.turn_page();
+            core.channel.script.turn_page();
             self.stage = next;
         }
     }
@@ -207,7 +205,7 @@ impl Recovery {
         // A port whose device never came up must not disturb the others.
         let is_worth_it = self.is_stuck || self.had_device() || self.last.is_none();
         is_worth_it
-            && !core.hba.quirks.has(Quirk::NoHbaReset)
+            && !core.channel.hba.quirks.has(Quirk::NoHbaReset)
             && core.hba_resets.take(self.is_stuck)
     }
 
@@ -215,17 +213,17 @@ impl Recovery {
     fn unstopped<M: Machine>(&mut self, core: &mut Core<M>, why: Cause) -> Stage {
         match why {
             Cause::Register { value, .. } => {
-                core.note(ErrorKind::StopFailed, value);
+                core.channel.log(ErrorKind::StopFailed, value);
                 self.is_stuck = true;
             }
-            _ => core.steps.shared.orders.report(cause::REMOVED),
+            _ => core.channel.shared.orders.report(cause::REMOVED),
         }
         Stage::Hba
     }
 
     /// Takes harder measures: finding out was not enough.
     fn harden<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
-        core.steps.abandon();
+        core.channel.script.abandon();
         self.hard = true;
         Stage::Look
     }
@@ -237,45 +235,45 @@ impl Recovery {
     /// Lets the commands in the HBA end before the device ports are surveyed: the HBA may only be
     /// able to address one device at a time. What does not end soon is lost with its device.
     fn drain<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
-        let issued = core.steps.once(|_| pack(core.lane.issued()));
+        let issued = core.channel.once(|_| pack(core.lane.issued()));
         let (queued, alone) = unpack(issued);
         for (name, mask) in [(("PxSACT", PX_SACT), queued), (("PxCI", PX_CI), queued | alone)] {
-            match core.steps.until(name, mask, 0, DRAIN_MS)? {
+            match core.channel.until(name, mask, 0, DRAIN_MS)? {
                 Ok(_) => {}
                 Err(_) => {
                     // Unless a device reports an error: handle that first, then drain again.
-                    self.hard = core.steps.read(PX_IS) & interrupt::TFES == 0;
+                    self.hard = core.channel.read(PX_IS) & interrupt::TFES == 0;
                     return Ok(false);
                 }
             }
         }
-        if core.steps.first() {
-            let now = core.steps.now;
+        if core.channel.first() {
+            let now = core.channel.script.now();
             core.lane.take_in(now);
         }
-        core.switch_off()?;
+        multiplier::switch_off(&mut core.channel)?;
         Ok(true)
     }
 
     /// Surveys the device ports that changed. A device that was there before is waited for.
     fn survey<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
-        let Survey { changed, present } = core.survey(self.awaited)?;
+        let ports = core.attached.multiplier.as_ref().map_or(0, |multiplier| multiplier.ports);
+        let Survey { changed, present } =
+            multiplier::survey(&mut core.channel, ports, self.awaited)?;
         let was = |unit: &u8| self.before.get(usize::from(*unit)).is_some_and(Option::is_some);
         let missing = (0..UNITS as u8).filter(|unit| (changed & !present) >> unit & 1 != 0);
         let missing = missing.filter(was).fold(0, |mask, unit| mask | 1 << unit);
-        if core.steps.first() {
-            core.note(ErrorKind::Notified, changed);
-        }
+        core.channel.note(ErrorKind::Notified, changed);
         if missing != 0 && self.tries + 1 < TRIES {
-            core.steps.sleep(REST << self.tries)?;
+            core.channel.sleep(REST << self.tries)?;
             self.tries += 1;
             self.awaited = changed;
             return Ok(Stage::Survey);
         }
-        let present = core.reset_links(changed)?;
-        if core.steps.first() {
+        let present = multiplier::reset_links(&mut core.channel, changed)?;
+        if core.channel.first() {
             for unit in (0..UNITS as u8).filter(|unit| (changed & !present) >> unit & 1 != 0) {
-                core.forget(unit);
+                core.attached.forget(&mut core.lane, unit);
             }
         }
         self.bring_up = BringUp::behind(present);
@@ -284,9 +282,9 @@ impl Recovery {
 
     /// Brings up the devices that came.
     fn try_units<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             // A device that is there but did not come up may do so after a COMRESET of the port.
-            Ok(_) if self.misses(core) && self.tries + 1 < TRIES => {
+            Ok(_) if core.attached.misses(&self.before) && self.tries + 1 < TRIES => {
                 self.tries += 1;
                 Ok(Err(Stage::Rest))
             }
@@ -294,8 +292,7 @@ impl Recovery {
                 self.compare(core);
                 Ok(Ok(Recovered::Up))
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
+            Err(error) => {
                 self.last = Some(error);
                 Ok(Err(self.harden(core)))
             }
@@ -305,59 +302,57 @@ impl Recovery {
     /// Ends the commands waiting for a device that is gone or has been replaced.
     fn compare<M: Machine>(&self, core: &mut Core<M>) {
         for (unit, before) in (0..UNITS as u8).zip(&self.before) {
-            let after = core.device(unit).map(|device| &device.identify);
+            let after = core.attached.device(unit).map(|device| &device.identify);
             let kind = match (before, after) {
                 (None, None) => continue,
                 (Some(before), Some(after)) if before.is_same_device(after) => continue,
                 (_, Some(_)) => ErrorKind::Attached,
                 (Some(_), None) => ErrorKind::Detached,
             };
-            core.note(kind, core.generation);
-            let now = core.steps.now;
-            core.lane.end_waiting(unit, Ended::NoUnit, now);
+            core.channel.log(kind, core.attached.generation);
+            core.lane.end_waiting(unit, Ended::NoUnit, core.channel.script.now());
         }
-        let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
-        core.known = core.devices.iter().map(known).collect();
+        core.attached.know();
     }
 
     /// Finds out what is wrong.
     fn look<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
-        self.interrupts = core.steps.read(PX_IS);
-        if core.steps.switches {
-            let fbs = Fbs::from_bits(core.steps.read(PX_FBS));
+        self.interrupts = core.channel.read(PX_IS);
+        if core.channel.switches {
+            let fbs = Fbs::from_bits(core.channel.read(PX_FBS));
             (self.unit, self.is_single) = (fbs.dwe(), fbs.sde());
-            core.steps.effect(|steps| steps.name(fbs.dwe()));
+            core.channel.effect(|channel| channel.name(fbs.dwe()));
         } else {
             self.unit = core.lane.turn();
         }
-        self.tfd = core.steps.read(PX_TFD);
-        let ssts = core.steps.read(PX_SSTS);
-        if core.steps.first() {
+        self.tfd = core.channel.read(PX_TFD);
+        let ssts = core.channel.read(PX_SSTS);
+        if core.channel.first() {
             let (interrupts, tfd, overdue) = (self.interrupts, self.tfd, self.overdue);
             if interrupts == u32::MAX {
-                core.note(ErrorKind::Removed, interrupts);
-                core.steps.shared.orders.report(cause::REMOVED);
+                core.channel.log(ErrorKind::Removed, interrupts);
+                core.channel.shared.orders.report(cause::REMOVED);
             } else {
-                let now = core.steps.now;
+                let now = core.channel.script.now();
                 core.lane.take_in(now);
                 if interrupts & interrupt::TFES != 0 {
-                    core.note(ErrorKind::Device, tfd);
+                    core.channel.log(ErrorKind::Device, tfd);
                 }
                 if interrupts
                     & (interrupt::IFS | interrupt::INFS | interrupt::IPMS | interrupt::UFS)
                     != 0
                 {
-                    core.note(ErrorKind::Interface, interrupts);
+                    core.channel.log(ErrorKind::Interface, interrupts);
                 }
                 if interrupts & (interrupt::HBDS | interrupt::HBFS | interrupt::OFS) != 0 {
-                    core.note(ErrorKind::Bus, interrupts);
+                    core.channel.log(ErrorKind::Bus, interrupts);
                 }
-                if interrupts & core.changes != 0 {
-                    core.note(ErrorKind::LinkChange, ssts);
+                if interrupts & core.link.changes != 0 {
+                    core.channel.log(ErrorKind::LinkChange, ssts);
                 }
                 if overdue {
                     let (queued, alone) = core.lane.issued();
-                    core.note(ErrorKind::Overdue, queued | alone);
+                    core.channel.log(ErrorKind::Overdue, queued | alone);
                 }
             }
         }
@@ -368,8 +363,8 @@ impl Recovery {
         if self.interrupts == u32::MAX {
             return Ok(Stage::Hba);
         }
-        let fatal = interrupt::ERRORS & !interrupt::TFES | core.changes;
-        let ssts = Ssts::from_bits(core.steps.read(PX_SSTS));
+        let fatal = interrupt::ERRORS & !interrupt::TFES | core.link.changes;
+        let ssts = Ssts::from_bits(core.channel.read(PX_SSTS));
         let plain = self.interrupts & fatal == 0
             && !(self.overdue || self.hard)
             && ssts.det() == det::READY;
@@ -378,15 +373,13 @@ impl Recovery {
         if self.is_single {
             return Ok(Stage::Blame);
         }
-        match core.stop_list()? {
+        match core.channel.stop_list()? {
             Ok(()) => {}
             Err(cause) => return Ok(self.unstopped(core, cause)),
         }
-        if core.steps.first() {
-            core.note(ErrorKind::PortStop, 0);
-        }
+        core.channel.note(ErrorKind::PortStop, 0);
         // With several devices it is unknown whose error it is.
-        let is_blamable = plain && !core.steps.switches;
+        let is_blamable = plain && !core.channel.switches;
         Ok(match (is_blamable, told) {
             (true, true) => Stage::Blame,
             (true, false) => Stage::Restart,
@@ -397,17 +390,15 @@ impl Recovery {
     /// Finds out which command failed.
     fn blame<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
         let unit = self.unit;
-        core.steps.unit = unit;
+        core.channel.unit = unit;
         if self.is_single {
-            if core.clear_device_error(unit)?.is_err() {
+            if multiplier::clear_device_error(&mut core.channel, unit)?.is_err() {
                 self.hard = true;
                 return Ok(Stage::Stop);
             }
-            if core.steps.first() {
-                core.note(ErrorKind::DeviceCleared, unit.into());
-            }
+            core.channel.note(ErrorKind::DeviceCleared, unit.into());
         }
-        let slots = core.steps.once(|_| {
+        let slots = core.channel.once(|_| {
             let (queued, alone) = core.lane.issued();
             let its = core.lane.of_unit(unit);
             pack((queued & its, alone & its))
@@ -415,23 +406,23 @@ impl Recovery {
         let (queued, alone) = unpack(slots);
         if alone != 0 {
             let sense = self.ask_sense(core)?;
-            if core.steps.first() {
+            if core.channel.first() {
                 let status = AtaStatus { sense, ..self.registers(core) };
                 bits(alone).for_each(|slot| core.lane.end_answered(slot, status));
             }
         } else if queued.count_ones() > 0 {
             match self.ask_log(core)? {
                 Some(entry) if !entry.not_queued && queued >> entry.tag & 1 != 0 => {
-                    if core.steps.first() {
+                    if core.channel.first() {
                         core.lane.end_answered(entry.tag.into(), of_log(&entry));
-                        let now = core.steps.now;
+                        let now = core.channel.script.now();
                         core.lane.end_issued(queued, (Ended::Reset, 0), now);
                     }
                 }
                 _ => {
-                    if core.steps.first() {
-                        core.note(ErrorKind::NoLog, queued);
-                        let now = core.steps.now;
+                    if core.channel.first() {
+                        core.channel.log(ErrorKind::NoLog, queued);
+                        let now = core.channel.script.now();
                         core.lane.isolate(unit, now);
                     }
                 }
@@ -439,27 +430,24 @@ impl Recovery {
         }
         if self.is_single {
             // The log could not be read, which is another error of the device.
-            let fbs = Fbs::from_bits(core.steps.read(PX_FBS));
-            if fbs.sde() && core.clear_device_error(fbs.dwe())?.is_err() {
+            let fbs = Fbs::from_bits(core.channel.read(PX_FBS));
+            if fbs.sde() && multiplier::clear_device_error(&mut core.channel, fbs.dwe())?.is_err() {
                 self.hard = true;
                 return Ok(Stage::Stop);
             }
             return Ok(Stage::Restart);
         }
         // Reading the log leaves the list running, if it could be read at all.
-        if let Err(cause) = core.stop_list()? {
+        if let Err(cause) = core.channel.stop_list()? {
             return Ok(self.unstopped(core, cause));
         }
-        if core.device_quirks().has(Quirk::ErrorSticks) {
-            if core.start_list()?.is_err() {
+        if core.attached.quirks(&core.channel).has(Quirk::ErrorSticks) {
+            if core.channel.start_list()?.is_err() {
                 return Ok(Stage::Comreset);
             }
-            match core.clear_error() {
-                Ok(()) => {}
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(_)) => return Ok(Stage::Comreset),
+            if settled(core.channel.clear_error())?.is_err() {
+                return Ok(Stage::Comreset);
             }
-            return Ok(Stage::Restart);
         }
         Ok(Stage::Restart)
     }
@@ -471,10 +459,10 @@ impl Recovery {
         if !core.lane.ways(self.unit).packets || !self.may_ask(core)? {
             return Ok(none);
         }
-        let own = Own::request_sense(core.options.timeouts.command_ms);
-        Ok(match core.steps.command(own)? {
+        let own = Own::request_sense(core.channel.options.timeouts.command_ms);
+        Ok(match core.channel.command(own)? {
             Ok(fis) if fis.status & (status::ERR | status::DF) == 0 => {
-                let data: [u8; SENSE_BYTES] = core.steps.own_data();
+                let data: [u8; SENSE_BYTES] = core.channel.own_data();
                 match data[0] & 0x7F {
                     // Fixed format, current or deferred (SPC-5 4.4.3).
                     0x70 | 0x71 => [data[2] & 0xF, data[12], data[13]],
@@ -487,28 +475,28 @@ impl Recovery {
 
     /// Whether the device can be queried, with the list running.
     fn may_ask<M: Machine>(&self, core: &mut Core<M>) -> Run<bool> {
-        Ok(self.is_single || core.start_list()?.is_ok())
+        Ok(self.is_single || core.channel.start_list()?.is_ok())
     }
 
     /// What the device reported in its last FIS.
     fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
-        let fis = core.steps.registers(self.unit);
+        let fis = core.channel.last_fis(self.unit);
         let tfd = Tfd::from_bits(self.tfd);
         AtaStatus { status: tfd.status(), error: tfd.error(), lba: fis.lba, sense: [0; 3] }
     }
 
     /// The queued error log, if it can be read.
     fn ask_log<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<NcqError>> {
-        let has = core.device(self.unit).is_some_and(|device| {
+        let has = core.attached.device(self.unit).is_some_and(|device| {
             device.identify.supports84(set84::LOGS) && !device.quirks.has(Quirk::NoErrorLog)
         });
         if !has || !self.may_ask(core)? {
             return Ok(None);
         }
-        let own = core.own_log(log::address::NCQ_ERROR, 0);
-        match core.steps.command(own)? {
+        let own = core.channel.own_log(log::address::NCQ_ERROR, 0);
+        match core.channel.command(own)? {
             Ok(fis) if fis.status & (status::ERR | status::DF) == 0 => {
-                let page: [u8; SECTOR] = core.steps.own_data();
+                let page: [u8; SECTOR] = core.channel.own_data();
                 Ok(NcqError::parse(&page).ok())
             }
             _ => Ok(None),
@@ -518,21 +506,21 @@ impl Recovery {
     /// Ends what the device had: it has nothing left after this stage, and nothing transfers data
     /// while the list is stopped.
     fn comreset<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
-        if core.steps.first() {
-            let (interrupts, now) = (self.interrupts, core.steps.now);
+        if core.channel.first() {
+            let (interrupts, now) = (self.interrupts, core.channel.script.now());
             let hba = interrupts & (interrupt::ERRORS & !interrupt::TFES);
             let cause = if hba != 0 { Ended::Host } else { Ended::Reset };
             core.lane.end_issued(u32::MAX, (cause, hba), now);
-            core.note(ErrorKind::Comreset, u32::from(self.tries) + 1);
+            core.channel.log(ErrorKind::Comreset, u32::from(self.tries) + 1);
         }
         self.bring_up = BringUp::again(self.tries > 0);
         Stage::BringUp
     }
 
     fn try_bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             // A device that was there before is tried more than once.
-            Ok(true) if self.misses(core) && self.tries + 1 < TRIES => {
+            Ok(true) if core.attached.misses(&self.before) && self.tries + 1 < TRIES => {
                 self.tries += 1;
                 Ok(Err(Stage::Rest))
             }
@@ -547,19 +535,18 @@ impl Recovery {
             }
             Ok(false) => {
                 if self.had_device() {
-                    core.note(ErrorKind::Detached, 0);
+                    core.channel.log(ErrorKind::Detached, 0);
                 }
-                let now = core.steps.now;
+                let now = core.channel.script.now();
                 core.lane.end_all(Ended::NoUnit, now);
                 Ok(Ok(Recovered::Empty))
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
-                core.steps.abandon();
+            Err(error) => {
+                core.channel.script.abandon();
                 self.tries += 1;
                 self.last = Some(error);
                 if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
-                    return Err(Stop::Failed(error));
+                    return Err(error.into());
                 }
                 if let Some(cause @ (Cause::Removed | Cause::Register { name: "PxCMD", .. })) =
                     error.cause()
@@ -569,16 +556,6 @@ impl Recovery {
                 Ok(Err(if self.tries < TRIES { Stage::Rest } else { Stage::Hba }))
             }
         }
-    }
-}
-
-impl Recovery {
-    /// Whether a device behind the multiplier is missing that was there before.
-    fn misses<M: Machine>(&self, core: &Core<M>) -> bool {
-        let is_away = |(unit, before): (u8, &Option<Identify>)| {
-            before.is_some() && core.device(unit).is_none()
-        };
-        core.multiplier.is_some() && (0..).zip(&self.before).any(is_away)
     }
 }
 
@@ -594,29 +571,4 @@ const fn unpack(slots: u64) -> (u32, u32) {
 /// The status that the log reports for the failed command.
 fn of_log(entry: &NcqError) -> AtaStatus {
     AtaStatus { status: entry.status, error: entry.error, lba: entry.lba, sense: entry.sense }
-}
-
-impl<M: Machine> Core<M> {
-    /// Whether a device communicates.
-    pub(crate) fn is_present(&self) -> bool {
-        let ssts = Ssts::from_bits(self.steps.machine.read32(self.steps.base + PX_SSTS));
-        ssts.det() == det::READY && ssts.into_bits() != u32::MAX
-    }
-
-    /// Clears what the port reported while it had no device.
-    pub(crate) fn forget_changes(&mut self) {
-        let (machine, base) = (&self.steps.machine, self.steps.base);
-        machine.write32(base + PX_SERR, u32::MAX);
-        machine.write32(base + PX_IS, u32::MAX);
-    }
-
-    /// Gives up the port: its list does not run, and nothing interrupts.
-    pub(crate) fn give_up(&mut self) {
-        let (machine, base) = (&self.steps.machine, self.steps.base);
-        let cmd = self.command_register();
-        if cmd.into_bits() != u32::MAX {
-            machine.write32(base + PX_CMD, cmd.with_st(false).into_bits());
-            machine.write32(base + PX_SERR, u32::MAX);
-        }
-    }
 }

@@ -1,21 +1,25 @@
 //! A port in use: its commands, its control path and its obedience to the host's orders.
 
+use crate::attached::{Attached, Device};
+use crate::channel::{Channel, HbaFacts};
 use crate::error::Error;
 use crate::hba_resets::HbaResets;
 use crate::history::ErrorLog;
-use crate::init::{Core, Device, HbaFacts, Step};
-use crate::lane::{Lane, UNITS};
+use crate::init::{Core, Step};
+use crate::lane::Lane;
 use crate::layout::PortMemory;
+use crate::link::Link;
+use crate::multiplier;
 use crate::operation::{Operation, Output};
 use crate::options::Options;
 use crate::recover::{Recovered, Recovery};
 use crate::shared::Shared;
-use crate::steps::{Steps, Stop};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use flysch_api::command::{Ata, Command, Declined, Ended, NotStarted, Outcome};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Stop};
 use flysch_wire::ata::registers::{interrupt, port_base};
 
 /// The state of an operation.
@@ -93,18 +97,13 @@ impl<M: Machine> Unit<M> {
         let kept = u8::from(hba.cap.fbss() && hba.cap.ncs() > 0);
         let depth = options.depth.min(hba.cap.ncs() + 1 - kept);
         let lane = Lane::new(machine, port, &memory, options, depth);
-        let steps = Steps::new(machine, shared, port_base(port), memory);
+        let channel = Channel::new(machine, shared, port_base(port), memory, (options, hba));
         Self {
             core: Core {
-                steps,
+                channel,
                 lane,
-                options: options.clone(),
-                hba,
-                devices: (0..UNITS).map(|_| None).collect(),
-                known: (0..UNITS).map(|_| None).collect(),
-                multiplier: None,
-                generation: 0,
-                changes: interrupt::CHANGES,
+                attached: Attached::new(),
+                link: Link::new(port),
                 hba_resets: HbaResets::default(),
             },
             shared: shared.clone(),
@@ -135,11 +134,11 @@ impl<M: Machine> Unit<M> {
     }
 
     pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
-        self.core.device(unit)
+        self.core.attached.device(unit)
     }
 
     pub(crate) fn errors(&self) -> &ErrorLog {
-        &self.core.steps.errors
+        &self.core.channel.errors
     }
 
     pub(crate) fn begin(&mut self, operation: Operation) -> Result<(), Error> {
@@ -156,13 +155,13 @@ impl<M: Machine> Unit<M> {
         if self.index != 0 && matches!(operation, Operation::Leds(_)) {
             return Err(Error::Unsupported("LED messages from a port that is not the first"));
         }
-        if self.core.multiplier.is_some() && matches!(operation, Operation::LinkPower(_)) {
+        if self.core.attached.multiplier.is_some() && matches!(operation, Operation::LinkPower(_)) {
             return Err(Error::Unsupported("a link with a port multiplier that sleeps"));
         }
         let job = match operation {
             Operation::Reset => recovery(Recovery::reset()),
             Operation::LinkPower(power) => {
-                self.core.options.link_power = power;
+                self.core.channel.options.link_power = power;
                 recovery(Recovery::reset())
             }
             operation => Job::Operation(operation),
@@ -177,7 +176,7 @@ impl<M: Machine> Unit<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.steps.abandon();
+        self.core.channel.script.abandon();
         match job {
             Job::Operation(_) => self.core.lane.drain(),
             _ => self.core.lane.close(),
@@ -318,7 +317,7 @@ impl<M: Machine> Unit<M> {
     fn leave(&mut self, cause: Ended, state: State, now: Instant) {
         self.core.lane.close();
         self.core.lane.end_all(cause, now);
-        self.core.steps.abandon();
+        self.core.channel.script.abandon();
         if self.job.take().is_some() && core::mem::take(&mut self.asked) {
             let error = if state == State::Gone { Error::Gone } else { Error::Recovered };
             self.result = Some(Err(error));
@@ -343,24 +342,31 @@ impl<M: Machine> Unit<M> {
                         overdue: false,
                     },
                 };
-                let wrong = interrupt::ERRORS | self.core.changes;
+                let wrong = interrupt::ERRORS | self.core.link.changes;
                 if found.interrupts & wrong != 0 || found.overdue {
                     self.recover(found.overdue);
-                } else if may_ask && self.core.is_notified() {
+                } else if may_ask && self.is_notified() {
                     self.set_job(recovery(Recovery::notified()));
                 }
             }
             State::Up | State::Empty if self.job.is_none() => {
                 let interrupts = self.core.lane.interrupts_now();
-                let came = self.state == State::Empty && self.core.is_present();
-                if came || interrupts & (interrupt::ERRORS | self.core.changes) != 0 {
+                let came = self.state == State::Empty && self.core.channel.is_present();
+                if came || interrupts & (interrupt::ERRORS | self.core.link.changes) != 0 {
                     self.recover(false);
-                } else if may_ask && self.core.is_notified() {
+                } else if may_ask && self.is_notified() {
                     self.set_job(recovery(Recovery::notified()));
                 }
             }
             _ => {}
         }
+    }
+
+    /// Whether a multiplier has asked for attention.
+    fn is_notified(&self) -> bool {
+        let Core { channel, attached, .. } = &self.core;
+        let hears = attached.multiplier.as_ref().is_some_and(|multiplier| multiplier.notifies);
+        hears && multiplier::is_notified(channel)
     }
 
     fn recover(&mut self, overdue: bool) {
@@ -384,13 +390,14 @@ impl<M: Machine> Unit<M> {
                 return;
             }
             if !core::mem::replace(&mut self.is_silent, true) {
-                self.core.silence();
+                self.core.link.silence(&self.core.channel);
             }
-            if !self.core.steps.advance(now) {
-                self.job_at = self.core.steps.at;
+            if let Some(at) =
+                self.core.channel.advance(now, |channel, action| channel.attempt(action))
+            {
+                self.job_at = at;
                 return;
             }
-            self.core.steps.rewind();
             let run = match job {
                 Job::Recovery(recovery) => {
                     recovery.run(&mut self.core).map(|recovered| (recovered, Output::None))
@@ -416,7 +423,7 @@ impl<M: Machine> Unit<M> {
     fn done(&mut self, recovered: Recovered, output: Output, now: Instant) {
         let job = self.job.take();
         if !matches!(recovered, Recovered::Hba) {
-            self.core.steps.turn_page();
+            self.core.channel.script.turn_page();
         }
         let shut = matches!(job, Some(Job::Operation(Operation::Shutdown)));
         match recovered {
@@ -432,12 +439,10 @@ impl<M: Machine> Unit<M> {
             }
             Recovered::Empty => {
                 self.failure = None;
-                (0..UNITS as u8).for_each(|unit| self.core.forget(unit));
-                self.core.known.fill(None);
-                self.core.multiplier = None;
+                self.core.attached.clear(&mut self.core.lane);
                 self.state = State::Empty;
-                self.core.changes = interrupt::CHANGES;
-                self.core.forget_changes();
+                self.core.link.changes = interrupt::CHANGES;
+                self.core.channel.forget_changes();
                 self.listen();
             }
             // Until the host has reset the HBA.
@@ -454,16 +459,16 @@ impl<M: Machine> Unit<M> {
 
     pub(crate) fn silence(&mut self) {
         self.is_silent = true;
-        self.core.silence();
+        self.core.link.silence(&self.core.channel);
     }
 
     fn listen(&mut self) {
         self.is_silent = false;
-        self.core.enable_interrupts();
+        self.core.link.enable_interrupts(&self.core.channel, &self.core.attached);
     }
 
     fn failed(&mut self, error: Error, now: Instant) {
-        self.core.steps.abandon();
+        self.core.channel.script.abandon();
         let job = self.job.take();
         if core::mem::take(&mut self.asked) {
             self.result = Some(Err(error));
@@ -481,7 +486,7 @@ impl<M: Machine> Unit<M> {
             _ => {
                 self.failure = Some(error);
                 self.core.lane.close();
-                self.core.give_up();
+                self.core.channel.give_up();
                 let cause = Ended::Gone;
                 self.core.lane.end_all(cause, now);
                 self.state = State::Gone;
@@ -518,7 +523,7 @@ impl<M: Machine> Drop for Unit<M> {
     /// Stops the port before its memory is freed; the host need not wait for it any more.
     fn drop(&mut self) {
         if self.state != State::Down || self.job.is_some() {
-            self.core.give_up();
+            self.core.channel.give_up();
         }
         self.shared.orders.park(self.index);
     }

@@ -1,13 +1,13 @@
 //! The card, and the commands of the control path to it, with what has to follow them.
 
 use crate::bus::{Moves, Request, Response, Way, long};
-use crate::channel::{Channel, MS, Run, Stop, Wait, settled};
+use crate::channel::{Channel, MS, Run};
 use crate::device::Device;
 use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::{Cause, Error};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, Stop, Wait, settled};
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, rca};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, auto};
 use flysch_wire::mmc::{CardState, CardStatus, ExtCsd, ext_csd};
@@ -28,7 +28,7 @@ impl<M: Machine> Channel<M> {
     pub(crate) fn reset_lines(&mut self) -> Run<()> {
         self.effect(|channel| {
             channel.bus.forget();
-            channel.errors.note(channel.now, ErrorKind::LineReset, 0);
+            channel.errors.note(channel.script.now(), ErrorKind::LineReset, 0);
         });
         let resets = Clock::new().with_reset_command(true).with_reset_data(true).into_bits();
         self.modify(reg::CLOCK, |clock| clock | resets);
@@ -150,7 +150,7 @@ impl<M: Machine> Card<M> {
         (deadline, timeout_ms): (Option<Instant>, u32),
     ) -> Run<CardStatus> {
         let until = self.channel.once(|channel| {
-            let after = channel.now.after_nanos(u64::from(timeout_ms) * MS);
+            let after = channel.script.now().after_nanos(u64::from(timeout_ms) * MS);
             deadline.unwrap_or(after).nanos()
         });
         let until = Instant::from_nanos(until);
@@ -168,7 +168,7 @@ impl<M: Machine> Card<M> {
             if status.is_ready() || status.state() == CardState::StandBy {
                 return Ok(status);
             }
-            let late = self.channel.once(|channel| (channel.now >= until).into()) != 0;
+            let late = self.channel.once(|channel| (channel.script.now() >= until).into()) != 0;
             if late {
                 return Err(Cause::Busy(index).into());
             }

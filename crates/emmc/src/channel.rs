@@ -2,10 +2,10 @@
 //! work on.
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
-//! functions run by a [`Script`] over a few *primitives* that wait: [`until`](Channel::until),
-//! [`sleep`](Channel::sleep), [`send`](Channel::send), [`lanes_obey`](Channel::lanes_obey).
-//! Everything else with an effect goes through a primitive too ([`write`](Channel::write),
-//! [`once`](Player::once)), so that a replay does not repeat it.
+//! functions run by a [script](flysch_script) over a few *primitives* that wait:
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`send`](Channel::send),
+//! [`lanes_obey`](Channel::lanes_obey). Everything else with an effect goes through a primitive too
+//! ([`write`](Primitives::write), [`once`](Replay::once)), so that a replay does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - the card, its speed, the queueing engine - each with the procedures
@@ -22,86 +22,25 @@ use crate::quirks::HostQuirks;
 use crate::shared::{Shared, cause};
 use crate::{Cause, Error};
 use alloc::sync::Arc;
-use flysch_api::machine::{Instant, Machine};
-pub(crate) use flysch_script::Pending;
-use flysch_script::{Player, Script};
+use flysch_api::machine::{Instant, Machine, Registers};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::mmc::cqhci::{CQIS, CQTDBR, Cqis};
 use flysch_wire::mmc::sdhci::{Capabilities, Interrupts, PRESENT, Present, STATUS};
 
-/// Why a procedure returned without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Pending,
-    Failed(Error),
-}
-
-impl From<Pending> for Stop {
-    fn from(_: Pending) -> Self {
-        Self::Pending
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Cause> for Stop {
-    fn from(cause: Cause) -> Self {
-        Self::Failed(cause.into())
-    }
-}
-
-/// Result of a primitive.
-pub(crate) type Wait<T> = Result<T, Pending>;
-
 /// Result of a procedure.
-pub(crate) type Run<T> = Result<T, Stop>;
+pub(crate) type Run<T> = flysch_script::Run<T, Error>;
 
-/// The result of a procedure once there is one, for a caller that deals with failures itself.
-pub(crate) fn settled<T>(run: Run<T>) -> Wait<Result<T, Error>> {
-    match run {
-        Ok(value) => Ok(Ok(value)),
-        Err(Stop::Failed(error)) => Ok(Err(error)),
-        Err(Stop::Pending) => Err(Pending),
-    }
-}
-
-/// Result of an action.
-pub(crate) type Answer = flysch_script::Answer<Reply, Cause>;
-
-/// What a procedure is waiting for.
+/// What a procedure is waiting for, besides registers and time.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// `register & mask == value`.
-    Until {
-        name: &'static str,
-        register: u32,
-        mask: u32,
-        value: u32,
-        deadline: Instant,
-    },
-    Sleep {
-        until: Instant,
-    },
     /// A command on the bus.
-    Send {
-        request: Request,
-        begun: bool,
-        deadline: Instant,
-    },
+    Send { request: Request, begun: bool, deadline: Instant },
     /// Every lane has obeyed the standing order.
     Obey,
     /// No lane has a command in flight; with `quiet`, outcomes may still have to be fetched.
-    Idle {
-        deadline: Instant,
-        quiet: bool,
-    },
+    Idle { deadline: Instant, quiet: bool },
     /// The engine has no task left, or something has to be recovered first.
-    Drained {
-        deadline: Instant,
-    },
+    Drained { deadline: Instant },
 }
 
 /// The result of waiting until the engine has no tasks.
@@ -139,10 +78,7 @@ pub(crate) struct Channel<M: Machine> {
     pub(crate) bus: Bus,
     pub(crate) plain: Plain,
     pub(crate) errors: ErrorLog,
-    /// The present instant, and the instant at which to poll next.
-    pub(crate) now: Instant,
-    pub(crate) at: Instant,
-    script: Script<Answer, Action>,
+    pub(crate) script: ScriptOf<Self>,
 }
 
 /// The first interval between two looks, nanoseconds.
@@ -152,11 +88,28 @@ const COMMAND_NANOS: u64 = 1_000_000;
 pub(crate) const MS: u64 = 1_000_000;
 
 impl<M: Machine> Player for Channel<M> {
-    type Answer = Answer;
-    type Wait = Action;
+    type Reply = Reply;
+    type Cause = Cause;
+    type Action = Action;
 
-    fn script(&mut self) -> &mut Script<Answer, Action> {
+    fn script(&mut self) -> &mut ScriptOf<Self> {
         &mut self.script
+    }
+
+    fn registers(&self) -> &impl Registers {
+        &self.machine
+    }
+
+    fn hopeless(&self, _: &'static str, value: u32) -> Option<Cause> {
+        if value != u32::MAX {
+            return None;
+        }
+        self.shared.orders.report(cause::REMOVED);
+        Some(Cause::Removed)
+    }
+
+    fn overdue(name: &'static str, value: u32) -> Cause {
+        Cause::Register { name, value }
     }
 }
 
@@ -174,20 +127,8 @@ impl<M: Machine> Channel<M> {
             capabilities: facts.capabilities,
             engine: facts.engine,
             errors: ErrorLog::default(),
-            now: Instant::START,
-            at: Instant::NEVER,
             script: Script::new(PATIENCE),
         }
-    }
-
-    /// Called before the procedure is run again.
-    pub(crate) fn rewind(&mut self) {
-        self.script.rewind();
-    }
-
-    /// Marks the start of a new step.
-    pub(crate) fn turn_page(&mut self) {
-        self.script.turn_page();
     }
 
     /// Abandons the current procedure.
@@ -198,45 +139,23 @@ impl<M: Machine> Channel<M> {
         }
     }
 
-    /// Advances the current action; returns `false` while it has no result.
-    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
-        self.now = now;
-        let Some(mut waiting) = self.script.take_wait() else { return true };
-        let answer = self.try_action(&mut waiting.what, lane);
-        self.script.settle(waiting, answer)
-    }
-
-    fn try_action(&mut self, action: &mut Action, lane: &mut Lane<M>) -> Option<Answer> {
+    /// Looks for the end of an action.
+    pub(crate) fn attempt(
+        &mut self,
+        action: &mut Action,
+        lane: &mut Lane<M>,
+    ) -> Option<AnswerOf<Self>> {
         match action {
-            Action::Until { name, register, mask, value, deadline } => {
-                let read = self.machine.read32(*register);
-                if read == u32::MAX {
-                    self.shared.orders.report(cause::REMOVED);
-                    return Some(Answer::Failed(Cause::Removed));
-                }
-                if read & *mask == *value {
-                    return Some(Answer::Value(read.into()));
-                }
-                if self.now >= *deadline {
-                    return Some(Answer::Failed(Cause::Register { name, value: read }));
-                }
-                self.look_again(*deadline);
-                None
-            }
-            Action::Sleep { until } => {
-                self.at = *until;
-                (self.now >= *until).then_some(Answer::Value(0))
-            }
             Action::Send { request, begun, deadline } => {
                 let reply = self.try_send(request, begun, *deadline)?;
                 Some(Answer::Reply(reply))
             }
             Action::Obey => {
-                lane.wake(self.now);
+                lane.wake(self.script.now());
                 if self.shared.orders.all_obey() {
                     return Some(Answer::Value(0));
                 }
-                self.look_again(Instant::NEVER);
+                self.script.look_again(Instant::NEVER);
                 None
             }
             Action::Idle { deadline, quiet } => {
@@ -244,18 +163,14 @@ impl<M: Machine> Channel<M> {
                 if mine && self.shared.orders.others_parked() {
                     return Some(Answer::Value(0));
                 }
-                if self.now >= *deadline {
-                    return Some(Answer::Failed(Cause::InFlight));
-                }
-                self.look_again(*deadline);
-                None
+                self.fail_at(*deadline, Cause::InFlight)
             }
             Action::Drained { deadline } => self.try_drained(*deadline),
         }
     }
 
     /// While the lanes pause, the host looks for errors and learns of overdue tasks.
-    fn try_drained(&mut self, deadline: Instant) -> Option<Answer> {
+    fn try_drained(&mut self, deadline: Instant) -> Option<AnswerOf<Self>> {
         let left = self.machine.read32(self.engine.base.unwrap_or(0) + CQTDBR);
         if left == u32::MAX && self.machine.read32(PRESENT) == u32::MAX {
             self.shared.orders.report(cause::REMOVED);
@@ -271,10 +186,10 @@ impl<M: Machine> Channel<M> {
         if self.shared.victims() != 0 {
             return Some(Answer::Value(Drained::Disturbed as u64));
         }
-        if self.now >= deadline {
+        if self.script.now() >= deadline {
             return Some(Answer::Value(Drained::Late as u64));
         }
-        self.look_again(deadline);
+        self.script.look_again(deadline);
         None
     }
 
@@ -291,13 +206,13 @@ impl<M: Machine> Channel<M> {
         begun: &mut bool,
         deadline: Instant,
     ) -> Option<Reply> {
-        let late = self.now >= deadline;
+        let late = self.script.now() >= deadline;
         if !*begun {
             if !self.bus.is_free(&self.machine, request) {
                 if late {
                     return Some(Err(BusError::SILENT));
                 }
-                self.look_again(deadline);
+                self.script.look_again(deadline);
                 return None;
             }
             self.bus.begin(&self.machine, *request, &self.layout.table);
@@ -310,26 +225,16 @@ impl<M: Machine> Channel<M> {
                 Some(Err(BusError::SILENT))
             }
             None => {
-                let nanos = match self.options.interrupts {
-                    true => COMMAND_NANOS,
-                    false => self.script.patience(),
-                };
-                self.at = self.now.after_nanos(nanos).min(deadline);
+                if self.options.interrupts {
+                    let at = self.script.now().after_nanos(COMMAND_NANOS);
+                    self.script.look_at(at.min(deadline));
+                } else {
+                    self.script.look_again(deadline);
+                }
                 None
             }
             reply => reply,
         }
-    }
-
-    /// Requests another poll soon, at `deadline` at the latest.
-    fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
-    }
-
-    /// Writes a register, only once.
-    #[track_caller]
-    pub(crate) fn write(&mut self, register: u32, value: u32) {
-        self.effect(|channel| channel.machine.write32(register, value));
     }
 
     /// Changes a register, only once.
@@ -341,44 +246,14 @@ impl<M: Machine> Channel<M> {
         });
     }
 
-    /// Reads a register, only once.
-    #[track_caller]
-    pub(crate) fn read(&mut self, register: u32) -> u32 {
-        self.once(|channel| channel.machine.read32(register).into()) as u32
-    }
-
-    /// Waits until `register & mask == value`; returns the register.
-    #[track_caller]
-    pub(crate) fn until(
-        &mut self,
-        (name, register): (&'static str, u32),
-        mask: u32,
-        value: u32,
-        timeout_ms: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        let timeout = u64::from(timeout_ms) * MS;
-        let answer = self.ask(|channel| Action::Until {
-            name,
-            register,
-            mask,
-            value,
-            deadline: channel.now.after_nanos(timeout),
-        })?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
     /// Waits until the card releases DAT0; `false` if it did not in time.
     #[track_caller]
     pub(crate) fn until_not_busy(&mut self, deadline: Option<Instant>, ms: u32) -> Wait<bool> {
         let released = Present::new().with_data(1).into_bits();
-        let answer = self.ask(|channel| Action::Until {
-            name: "PRESENT",
-            register: PRESENT,
-            mask: released,
-            value: released,
-            deadline: deadline.unwrap_or(channel.now.after_nanos(u64::from(ms) * MS)),
-        })?;
-        Ok(u64::try_from(answer).is_ok())
+        let until = self.script.now().after_nanos(u64::from(ms) * MS);
+        let deadline = deadline.unwrap_or(until);
+        let reached = self.until_deadline(("PRESENT", PRESENT), released, released, deadline)?;
+        Ok(reached.is_ok())
     }
 
     /// Waits until the engine has no task left.
@@ -389,7 +264,7 @@ impl<M: Machine> Channel<M> {
     ) -> Wait<Result<Drained, Cause>> {
         let timeout = u64::from(self.options.timeouts.quiet_ms) * MS;
         let answer = self.ask(|channel| Action::Drained {
-            deadline: deadline.unwrap_or(channel.now.after_nanos(timeout)),
+            deadline: deadline.unwrap_or(channel.script.now().after_nanos(timeout)),
         })?;
         Ok(u64::try_from(answer).map(|value| match value {
             0 => Drained::Yes,
@@ -398,20 +273,13 @@ impl<M: Machine> Channel<M> {
         }))
     }
 
-    /// Waits.
-    #[track_caller]
-    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
-        self.ask(|channel| Action::Sleep { until: channel.now.after_nanos(nanos) })?;
-        Ok(())
-    }
-
     /// Sends a command and waits for its end, good or bad.
     #[track_caller]
     pub(crate) fn send(&mut self, request: Request, timeout_ms: u32) -> Wait<Reply> {
         let answer = self.ask(|channel| Action::Send {
             request,
             begun: false,
-            deadline: channel.now.after_nanos(u64::from(timeout_ms) * MS),
+            deadline: channel.script.now().after_nanos(u64::from(timeout_ms) * MS),
         })?;
         match answer.reply() {
             Ok(reply) => Ok(reply),
@@ -431,7 +299,7 @@ impl<M: Machine> Channel<M> {
     #[track_caller]
     pub(crate) fn lanes_idle(&mut self, quiet: bool) -> Wait<Result<(), Cause>> {
         let timeout = u64::from(self.options.timeouts.quiet_ms) * MS;
-        let deadline = |channel: &Self| channel.now.after_nanos(timeout);
+        let deadline = |channel: &Self| channel.script.now().after_nanos(timeout);
         let answer = self.ask(|channel| Action::Idle { deadline: deadline(channel), quiet })?;
         Ok(u64::try_from(answer).map(|_| ()))
     }
@@ -445,6 +313,6 @@ impl<M: Machine> Channel<M> {
     /// Logs what went wrong, only once.
     #[track_caller]
     pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
-        self.effect(|channel| channel.errors.note(channel.now, kind, value));
+        self.effect(|channel| channel.errors.note(channel.script.now(), kind, value));
     }
 }

@@ -10,7 +10,7 @@ use crate::table::Format;
 use crate::{Cause, Error};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::mmc::cqhci::{
     CQCFG, CQCTL, CQIC, CQIS, CQISGE, CQISTE, CQRMEM, CQSSC2, CQTCLR, CQTDLBA, CQTDLBAU, Cqcfg,
     Cqctl, Cqis, DIRECT, RMEM_DEFAULT,

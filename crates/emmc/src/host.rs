@@ -1,6 +1,6 @@
 //! The control owner of a controller and its card.
 
-use crate::channel::{Facts, Run, Stop};
+use crate::channel::{Action, Channel, Facts, Run};
 use crate::control::Core;
 use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Stop};
 use flysch_wire::mmc::cqhci::CQVER;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};
 
@@ -320,12 +321,14 @@ impl<M: Machine> Host<M> {
                 self.job_at = self.core.card.channel.plain.next_look(now, TRANSFER_NANOS.1);
                 return;
             }
-            self.core.card.channel.at = Instant::NEVER;
-            if !self.core.card.channel.advance(&mut self.lane, now) {
-                self.job_at = self.core.card.channel.at;
+            let channel = &mut self.core.card.channel;
+            let attempt = |channel: &mut Channel<M>, action: &mut Action| {
+                channel.attempt(action, &mut self.lane)
+            };
+            if let Some(at) = channel.advance(now, attempt) {
+                self.job_at = at;
                 return;
             }
-            self.core.card.channel.rewind();
             let run = job.run(&mut self.core);
             // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
@@ -400,7 +403,7 @@ impl<M: Machine> Host<M> {
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
-            Ok(_) => self.core.card.channel.turn_page(),
+            Ok(_) => self.core.card.channel.script.turn_page(),
             // A procedure that fails in the middle of a replay has answers left.
             Err(_) => self.core.card.channel.drop_script(),
         }

@@ -2,12 +2,12 @@
 
 use crate::bus::Response;
 use crate::card::Card;
-use crate::channel::{Channel, MS, Run, settled};
+use crate::channel::{Channel, MS, Run};
 use crate::device::CardKind;
 use crate::quirks::CardQuirks;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Cid;
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, OCR_VOLTAGES, rca};
 use flysch_wire::mmc::sd;
@@ -95,7 +95,7 @@ impl Identification {
         }
         let until = card.channel.once(|channel| {
             let timeout = u64::from(channel.options.timeouts.power_up_ms) * MS;
-            channel.now.after_nanos(timeout).nanos()
+            channel.script.now().after_nanos(timeout).nanos()
         });
         let ocr = loop {
             let asked = card.channel.try_command(CommandIndex::AppCmd, 0, Response::Short)?;
@@ -107,7 +107,7 @@ impl Identification {
             if ocr & OCR_POWERED_UP != 0 {
                 break ocr;
             }
-            if card.channel.once(|channel| (channel.now.nanos() >= until).into()) != 0 {
+            if card.channel.once(|channel| (channel.script.now().nanos() >= until).into()) != 0 {
                 return Err(Cause::Busy(CommandIndex::AppCmd).into());
             }
             card.channel.sleep(POWER_UP_REST)?;
@@ -134,14 +134,14 @@ impl Identification {
 fn power_up<M: Machine>(channel: &mut Channel<M>, argument: u32) -> Run<u32> {
     let until = channel.once(|channel| {
         let timeout = u64::from(channel.options.timeouts.power_up_ms) * MS;
-        channel.now.after_nanos(timeout).nanos()
+        channel.script.now().after_nanos(timeout).nanos()
     });
     loop {
         let [ocr, ..] = channel.command(CommandIndex::SendOpCond, argument, Response::Plain)?;
         if ocr & OCR_POWERED_UP != 0 {
             return Ok(ocr);
         }
-        if channel.once(|channel| (channel.now.nanos() >= until).into()) != 0 {
+        if channel.once(|channel| (channel.script.now().nanos() >= until).into()) != 0 {
             return Err(Cause::Busy(CommandIndex::SendOpCond).into());
         }
         channel.sleep(POWER_UP_REST)?;

@@ -1,7 +1,7 @@
 //! Bring-up as a list of steps, in the same order as in Linux.
 
 use crate::card::{Card, RESET_MS};
-use crate::channel::{Channel, MS, Run, Stop};
+use crate::channel::{Channel, MS, Run};
 use crate::control::Core;
 use crate::device::{CardKind, Device, Timing};
 use crate::identify::Identification;
@@ -10,7 +10,7 @@ use crate::quirks::{CardQuirk, HostQuirk};
 use crate::table::Format;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Csd;
 use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::cqhci::CQCFG;
@@ -76,15 +76,14 @@ impl BringUp {
                 4 => card.set_features(),
                 _ => engine.begin(card),
             };
-            match result {
+            match settled(result)? {
                 Ok(()) => {
-                    core.card.channel.turn_page();
+                    core.card.channel.script.turn_page();
                     self.step += 1;
                 }
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(error)) => {
+                Err(error) => {
                     let Some(slower) = self.slower(core, error) else {
-                        return Err(Stop::Failed(named(step.name, error)));
+                        return Err(named(step.name, error).into());
                     };
                     core.card.channel.drop_script();
                     core.speed.step_down_to(&mut core.card.channel, slower);

@@ -21,7 +21,7 @@
 
 use crate::bus::Response;
 use crate::card::{Card, RESET_MS};
-use crate::channel::{Channel, MS, Run, Stop, settled};
+use crate::channel::{Channel, MS, Run};
 use crate::cmdq::TaskEngine;
 use crate::control::Core;
 use crate::error::BusError;
@@ -33,7 +33,7 @@ use crate::timing::Speed;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::command::{CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI};
 use flysch_wire::mmc::cqhci::{CQCFG, CQCRA, CQIS, CQTERRI, Cqis, Cqterri};
 use flysch_wire::mmc::ext_csd;
@@ -95,22 +95,21 @@ impl Recovery {
                 Stage::Gone => {
                     let channel = &mut card.channel;
                     channel.effect(|channel| {
-                        channel.errors.note(channel.now, ErrorKind::Gone, 0);
+                        channel.errors.note(channel.script.now(), ErrorKind::Gone, 0);
                         channel.shared.orders.publish(Order::GONE);
                     });
                     channel.lanes_obey()?;
-                    channel.turn_page();
-                    return Err(Stop::Failed(Error::Gone));
+                    channel.script.turn_page();
+                    return Err(Error::Gone.into());
                 }
             };
             let channel = &mut core.card.channel;
-            let next = match next {
+            let next = match settled(next)? {
                 Ok(next) => {
-                    channel.turn_page();
+                    channel.script.turn_page();
                     next
                 }
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(error)) => {
+                Err(error) => {
                     channel.drop_script();
                     let removed = error == Error::Failed(Cause::Removed);
                     Some(if removed { Stage::Gone } else { Stage::CardReset })
@@ -132,14 +131,13 @@ impl Recovery {
     }
 
     fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             Ok(()) => {
                 core.shared().orders.take_causes();
                 core.shared().orders.publish(0);
                 Ok(None)
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
+            Err(error) => {
                 core.card.channel.drop_script();
                 self.resets += 1;
                 self.bring_up = BringUp::default();
@@ -157,7 +155,7 @@ fn diagnose<M: Machine>(card: &mut Card<M>, engine: &TaskEngine) -> Option<Stage
         let mut causes = channel.shared.orders.take_causes();
         let status = channel.machine.read32(reg::STATUS);
         if status == u32::MAX || causes & cause::REMOVED != 0 {
-            channel.errors.note(channel.now, ErrorKind::Removed, status);
+            channel.errors.note(channel.script.now(), ErrorKind::Removed, status);
             return u64::from(cause::REMOVED);
         }
         if engine.runs && channel.has_failed() {
@@ -248,14 +246,14 @@ fn find_blame<M: Machine>(channel: &mut Channel<M>) -> Blame {
             let response = channel.machine.read32(base + CQCRA);
             blame.status = CardStatus::from_bits(response).errors().into_bits();
             blame.code |= BusError::STATUS.0;
-            channel.errors.note(channel.now, ErrorKind::Status, response);
+            channel.errors.note(channel.script.now(), ErrorKind::Status, response);
         }
         if blame.code & Interrupts::ERRORS != 0 {
-            channel.errors.note(channel.now, ErrorKind::Bus, blame.code);
+            channel.errors.note(channel.script.now(), ErrorKind::Bus, blame.code);
         }
         let victims = channel.shared.victims();
         if victims != 0 {
-            channel.errors.note(channel.now, ErrorKind::Overdue, victims.trailing_zeros());
+            channel.errors.note(channel.script.now(), ErrorKind::Overdue, victims.trailing_zeros());
         }
         if blame.tasks == 0 && blame.code != 0 {
             // It must have been one of them: all of them have failed once.
@@ -316,10 +314,10 @@ fn end_transfer<M: Machine>(card: &mut Card<M>, speed: &mut Speed) -> Run<Option
     let Some(Failed { error, .. }) = channel.plain.failed else { return Ok(None) };
     channel.effect(|channel| match channel.plain.failed.map_or(0, |failed| failed.status) {
         0 if error == BusError::SILENT => {
-            channel.errors.note(channel.now, ErrorKind::Overdue, 0);
+            channel.errors.note(channel.script.now(), ErrorKind::Overdue, 0);
         }
-        0 => channel.errors.note(channel.now, ErrorKind::Bus, error.0),
-        status => channel.errors.note(channel.now, ErrorKind::Status, status),
+        0 => channel.errors.note(channel.script.now(), ErrorKind::Bus, error.0),
+        status => channel.errors.note(channel.script.now(), ErrorKind::Status, status),
     });
     channel.reset_lines()?;
     let Ok(answer) = card.status_again()? else { return Ok(Some(Stage::CardReset)) };
@@ -355,7 +353,7 @@ fn stop_all<M: Machine>(channel: &mut Channel<M>, engine: &mut TaskEngine) -> Ru
         Err(_) => return Ok(Some(Stage::Gone)),
     }
     channel.effect(|channel| {
-        channel.errors.note(channel.now, ErrorKind::CardReset, 0);
+        channel.errors.note(channel.script.now(), ErrorKind::CardReset, 0);
         engine.runs = false;
         channel.bus.forget();
         if let Some(Failed { slot, error, status }) = channel.plain.failed.take() {

@@ -6,11 +6,12 @@
 //! marked as not authenticated. Messages are frames of 512 bytes with 256 bytes of data each.
 
 use crate::card::Card;
-use crate::channel::{Run, settled};
+use crate::channel::Run;
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
 use flysch_api::machine::Machine;
+use flysch_script::settled;
 use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::ext_csd::{self, partition};
 use flysch_wire::mmc::rpmb::{

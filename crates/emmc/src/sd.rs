@@ -7,7 +7,7 @@ use crate::channel::Run;
 use crate::device::{Device, Timing};
 use crate::timing::Speed;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::mmc::Csd;
 use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::sd::{self, Scr};

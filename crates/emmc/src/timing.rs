@@ -3,14 +3,14 @@
 
 use crate::bus::{Moves, Request, Response, Way};
 use crate::card::Card;
-use crate::channel::{Channel, MS, Run, settled};
+use crate::channel::{Channel, MS, Run};
 use crate::device::{CardKind, Timing};
 use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::quirks::HostQuirk;
 use crate::{Cause, Error};
 use flysch_api::machine::{Instant, Machine};
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::command::{CommandIndex, SwitchArgument, TUNING_BLOCK};
 use flysch_wire::mmc::ext_csd::{self, bus_width, device_type, hs_timing};
 use flysch_wire::mmc::sd;
@@ -181,7 +181,7 @@ impl<M: Machine> Card<M> {
         };
         self.channel.effect(|channel| {
             let found = result.is_ok().into();
-            channel.errors.note(channel.now, ErrorKind::Retune, found);
+            channel.errors.note(channel.script.now(), ErrorKind::Retune, found);
         });
         result.map_err(Into::into)
     }
@@ -346,7 +346,7 @@ impl Speed {
 
     /// Steps down to this timing.
     pub(crate) fn step_down_to<M: Machine>(&mut self, channel: &mut Channel<M>, slower: Timing) {
-        channel.errors.note(channel.now, ErrorKind::StepDown, slower as u32);
+        channel.errors.note(channel.script.now(), ErrorKind::StepDown, slower as u32);
         self.fastest = slower;
     }
 
@@ -358,9 +358,9 @@ impl Speed {
             return Ok(true);
         }
         let often = card.channel.once(|channel| {
-            let together = channel.now < self.sampling.0.after_nanos(SAMPLING_NANOS);
+            let together = channel.script.now() < self.sampling.0.after_nanos(SAMPLING_NANOS);
             let count = if together { self.sampling.1 + 1 } else { 1 };
-            self.sampling = (channel.now, count);
+            self.sampling = (channel.script.now(), count);
             (count >= SAMPLING_MAX).into()
         }) != 0;
         if !often && settled(card.retune())?.is_ok() {

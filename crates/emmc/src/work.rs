@@ -3,7 +3,7 @@
 
 use crate::bus::Response;
 use crate::card::Card;
-use crate::channel::{MS, Run, Stop, settled};
+use crate::channel::{MS, Run};
 use crate::control::Core;
 use crate::device::{CardKind, Device};
 use crate::error::BusError;
@@ -15,7 +15,7 @@ use crate::{Cause, Error};
 use alloc::boxed::Box;
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Replay, settled};
 use flysch_wire::mmc::SECTOR;
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision};
@@ -33,7 +33,7 @@ impl<M: Machine> Core<M> {
             return Err(Error::Asleep.into());
         }
         let Card { channel, device } = &self.card;
-        operation.check(device, channel.quirks).map_err(Stop::Failed)?;
+        operation.check(device, channel.quirks)?;
         match operation {
             // The host turns these into other jobs.
             Operation::BringUp | Operation::Reset => Ok(Output::None),
@@ -185,7 +185,8 @@ impl<M: Machine> Core<M> {
     /// # Errors
     /// [`Error::Recovered`]: it has not begun, because a recovery comes first.
     pub(crate) fn run_errand(&mut self, errand: Errand) -> Run<[u32; 2]> {
-        let late = self.card.channel.once(|channel| (channel.now >= errand.deadline).into()) != 0;
+        let late =
+            self.card.channel.once(|channel| (channel.script.now() >= errand.deadline).into()) != 0;
         if late {
             return Ok([OVERDUE, 0]);
         }

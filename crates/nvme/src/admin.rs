@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::queue::{Completion, Done, Submission};
 use flysch_api::machine::{Instant, Registers};
 use flysch_wire::nvme::registers::{cq_head, sq_tail};
-use flysch_wire::nvme::{AdminOpcode, Sqe};
+use flysch_wire::nvme::{AdminOpcode, FeatureId, Sqe};
 
 /// Command id of the event request.
 const EVENT: u16 = u16::MAX;
@@ -101,4 +101,10 @@ pub(crate) struct Exchange {
     pub(crate) timeout_ms: u32,
     /// Its id and deadline, once it was issued.
     pub(crate) issued: Option<(u16, Instant)>,
+}
+
+/// A set features command whose value is one dword.
+pub(crate) fn set_feature(id: FeatureId, value: u32) -> Sqe {
+    let opcode = AdminOpcode::SetFeatures.into_bits();
+    Sqe { opcode, cdw10: [id.into_bits().into(), value, 0, 0, 0, 0], ..Sqe::default() }
 }

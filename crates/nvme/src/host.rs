@@ -1,8 +1,9 @@
 //! The control owner of a controller.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Action, Channel, Run};
+use crate::control::Core;
 use crate::facts::{Device, Facts};
-use crate::history::{ErrorKind, ErrorLog};
+use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
 use crate::lane::Lane;
 use crate::layout::Layout;
@@ -18,10 +19,8 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::Player;
-use flysch_wire::nvme::feature::{AsyncEventResult, event};
-use flysch_wire::nvme::registers::{CAP, CC, Cap, Cc, VS, Version};
-use flysch_wire::nvme::{AdminOpcode, Sqe, log};
+use flysch_script::{Player, Stop};
+use flysch_wire::nvme::registers::{CAP, Cap, VS, Version};
 
 /// State of an operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,27 +138,27 @@ impl<M: Machine> Host<M> {
 
     /// The errors so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.errors
+        &self.core.channel.errors
     }
 
     /// The known deviations of this controller.
     pub fn quirks(&self) -> Quirks {
-        self.core.quirks
+        self.core.channel.quirks
     }
 
     /// The controller's version.
     pub fn version(&self) -> Version {
-        self.core.version
+        self.core.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.core.cap
+        self.core.channel.cap
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.machine
+        &self.core.channel.machine
     }
 
     /// Starts an operation; call [`poll`](Self::poll) until it has ended.
@@ -174,12 +173,12 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.orders.take_causes();
-                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
+                self.core.shared().orders.take_causes();
+                self.core.shared().orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::SubsystemReset, State::Up) => {
-                if !self.core.cap.nssrs() {
+                if !self.core.channel.cap.nssrs() {
                     return Err(Error::Unsupported("NVM subsystem reset"));
                 }
                 self.asked = true;
@@ -194,7 +193,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.drop_script();
+        self.core.channel.script.abandon();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -212,7 +211,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the current operation, for its lane, or to check on
     /// lanes of other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.orders.is_called() && self.listens() {
+        if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -234,7 +233,7 @@ impl<M: Machine> Host<M> {
 
     #[inline(always)]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        while let Some(done) = self.lane.completion.take(&self.core.machine) {
+        while let Some(done) = self.lane.completion.take(&self.core.channel.machine) {
             if let outcome @ Some(_) = self.lane.settle(done) {
                 return outcome;
             }
@@ -264,7 +263,8 @@ impl<M: Machine> Host<M> {
     /// controller may have something to report.
     #[inline(never)]
     fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
-        let told = self.state == State::Up && self.core.admin.is_waiting(&self.core.machine);
+        let told = self.state == State::Up
+            && self.core.channel.admin.is_waiting(&self.core.channel.machine);
         if !told && self.lane.shared.orders.is_quiet(self.lane.obeyed) {
             return None;
         }
@@ -291,12 +291,14 @@ impl<M: Machine> Host<M> {
         self.look_for_trouble();
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
-            self.core.at = Instant::NEVER;
-            if !self.core.advance(&mut self.lane, now) {
-                self.job_at = self.core.at;
+            let channel = &mut self.core.channel;
+            let attempt = |channel: &mut Channel<M>, action: &mut Action| {
+                channel.attempt(action, &mut self.lane)
+            };
+            if let Some(at) = channel.advance(now, attempt) {
+                self.job_at = at;
                 return;
             }
-            self.core.rewind();
             let run = job.run(&mut self.core);
             // What the step ordered is obeyed by the host's own lane at once.
             self.lane.wake(now);
@@ -314,15 +316,15 @@ impl<M: Machine> Host<M> {
         if now >= self.job_at {
             self.lane.look_for_errors();
         }
-        self.core.admin.harvest(&self.core.machine);
-        if let Some(event) = self.core.admin.event.take() {
+        self.core.channel.admin.harvest(&self.core.channel.machine);
+        if let Some(event) = self.core.channel.admin.event.take() {
             self.set_job(Job::Event(event));
         }
     }
 
     /// When to check again although no operation is running.
     fn idle_until(&self, now: Instant) -> Instant {
-        match (self.state, self.core.options.lanes) {
+        match (self.state, self.core.channel.options.lanes) {
             (State::Up, 1) => now.after_nanos(LOOK_NANOS),
             (State::Up, _) => now.after_nanos(ATTENTION_NANOS),
             _ => Instant::NEVER,
@@ -340,9 +342,9 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.shared.orders.take_call();
-        let fatal = self.core.shared.orders.causes() != 0;
-        let overdue = self.job.is_none() && self.core.shared.has_victims();
+        self.core.shared().orders.take_call();
+        let fatal = self.core.shared().orders.causes() != 0;
+        let overdue = self.job.is_none() && self.core.shared().has_victims();
         if fatal || overdue {
             if matches!(self.job, Some(Job::Operation(_))) {
                 self.result = Some(Err(Error::Recovered));
@@ -355,21 +357,21 @@ impl<M: Machine> Host<M> {
     fn after_shutdown(&mut self) {
         if !self.core.enabled {
             self.state = State::Down;
-        } else if !self.core.shared.orders.order_now().runs() {
-            self.core.shared.orders.report(cause::LOST);
+        } else if !self.core.shared().orders.order_now().runs() {
+            self.core.shared().orders.report(cause::LOST);
         }
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
-            Ok(_) => self.core.turn_page(),
+            Ok(_) => self.core.channel.script.turn_page(),
             // A procedure that failed in the middle of a replay has answers left.
-            Err(_) => self.core.drop_script(),
+            Err(_) => self.core.channel.script.abandon(),
         }
         match self.job.take() {
             Some(Job::BringUp(_)) => {
                 if result.is_ok() {
-                    self.core.shared.orders.publish(0);
+                    self.core.shared().orders.publish(0);
                 }
                 self.others.iter_mut().for_each(|lane| lane.take_bounds());
                 self.state = if result.is_ok() { State::Up } else { State::Down };
@@ -401,11 +403,7 @@ impl<M: Machine> Drop for Host<M> {
     /// Stops the controller's DMA before its memory is freed. Nothing is flushed: use
     /// [`Operation::Shutdown`] for that. Every port has been dropped.
     fn drop(&mut self) {
-        if self.core.enabled {
-            let cc = Cc::from_bits(self.core.machine.read32(CC));
-            self.core.machine.write32(CC, cc.with_en(false).into_bits());
-            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
-        }
+        self.core.switch_off();
     }
 }
 
@@ -413,39 +411,13 @@ impl Job {
     fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Output> {
         match self {
             Self::BringUp(bring_up) => bring_up.run(core).map(|()| Output::None),
-            Self::Operation(operation) => core.operate(operation),
-            Self::Event(told) => core.handle_event(*told).map(|()| Output::None),
+            Self::Operation(operation) => operation.run(core),
+            Self::Event(told) => {
+                let handled = core.device.handle_event(&mut core.channel, *told);
+                handled.map(|()| Output::None)
+            }
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }
-    }
-}
-
-impl<M: Machine> Core<M> {
-    /// Handles an event that the controller reported: records it, reads the log page with the
-    /// details (which allows the controller to report the next event of that kind), reads the
-    /// namespaces again if they changed, and requests the next event.
-    fn handle_event(&mut self, told: u32) -> Run<()> {
-        let result = AsyncEventResult::from_bits(told);
-        let kind = match result.kind() {
-            event::ERROR => ErrorKind::ErrorEvent,
-            event::SMART => ErrorKind::HealthEvent,
-            _ => ErrorKind::Notice,
-        };
-        self.effect(|core| core.errors.note(core.now, kind, told));
-        let [low, high] = log::request(result.log_page(), 512, false);
-        let entry = Sqe {
-            opcode: AdminOpcode::GetLogPage.into_bits(),
-            nsid: flysch_wire::nvme::identify::ALL_NAMESPACES,
-            data: [self.layout.admin_data.address(), 0],
-            cdw10: [low, high, 0, 0, 0, 0],
-            ..Sqe::default()
-        };
-        self.command(entry, None)?;
-        if result.kind() == event::NOTICE && result.info() == event::NAMESPACES_CHANGED {
-            self.find_namespaces()?;
-        }
-        self.effect(|core| core.admin.await_event(&core.machine));
-        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@
 //!   entry, [`ring`](flysch_api::command::Port::ring) rings once per batch,
 //!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number; the head of the
 //!   completion queue is told once per batch, too. No allocation, no lock, no search.
-//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer or the ladder of `recover`: abort,
@@ -23,11 +23,13 @@
 //! |---|---|
 //! | `init` | [`STEPS`], bring-up as a list |
 //! | `lane`, `queue` | commands: the hot path, the rest of a lane, slots and rings |
-//! | `facts` | what is known of the controller and its namespaces |
-//! | `control`, `admin` | the control path's primitives; the admin queue |
+//! | `facts`, `discovery` | what is known of the controller and its namespaces, and how it is learnt |
+//! | `channel`, `admin` | the control path's primitives; the admin queue |
+//! | `control` | everything there is one of; switching the controller on and off |
 //! | `host`, `operation`, `blocking`, `port` | their faces |
 //! | `recover`, `history` | the ladder, what went wrong |
-//! | `places`, `power` | where queues and doorbells lie; power states it goes to by itself |
+//! | `places`, `host_memory` | where queues and doorbells lie; memory lent to the controller |
+//! | `events`, `power` | what it reports and which power states it goes to by itself |
 //! | `quirks` | what particular controllers do differently |
 //!
 //! # Use
@@ -63,11 +65,15 @@ extern crate std;
 
 mod admin;
 mod blocking;
+mod channel;
 mod control;
+mod discovery;
 mod error;
+mod events;
 mod facts;
 mod history;
 mod host;
+mod host_memory;
 mod init;
 mod lane;
 mod layout;

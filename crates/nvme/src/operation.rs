@@ -1,15 +1,12 @@
 //! Operations of a [`Host`](crate::Host), and their results.
 
-use crate::control::{Core, Run, Stop};
-use crate::init::disable;
-use crate::{Cause, Error};
+use crate::Error;
+use crate::channel::{Channel, Run};
+use crate::control::Core;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::Machine;
-use flysch_orders::Order;
-use flysch_script::Player;
-use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
 use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify, zone};
 
 /// An operation of the host.
@@ -102,18 +99,9 @@ impl AdminCommand {
     }
 }
 
-impl<M: Machine> Core<M> {
-    pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
-        match operation {
-            Operation::Admin(command) => self.pass_through(command),
-            Operation::Rescan => self.find_namespaces().map(|()| Output::None),
-            Operation::Shutdown => self.shut_down().map(|()| Output::None),
-            // The host turns these into other jobs.
-            Operation::BringUp | Operation::Reset | Operation::SubsystemReset => Ok(Output::None),
-        }
-    }
-
-    fn pass_through(&mut self, command: &AdminCommand) -> Run<Output> {
+impl AdminCommand {
+    /// Has the controller carry it out.
+    fn run<M: Machine>(&self, channel: &mut Channel<M>) -> Run<AdminReply> {
         // These would take the driver's own queues or events away.
         let own = [
             AdminOpcode::CreateSq,
@@ -123,58 +111,44 @@ impl<M: Machine> Core<M> {
             AdminOpcode::AsyncEvent,
             AdminOpcode::DoorbellBufferConfig,
         ];
-        if own.contains(&AdminOpcode::from_bits(command.opcode)) {
-            return Err(Stop::Failed(Error::Unsupported("an admin command of the driver's own")));
+        if own.contains(&AdminOpcode::from_bits(self.opcode)) {
+            return Err(Error::Unsupported("an admin command of the driver's own").into());
         }
-        let bytes = match &command.data {
+        let bytes = match &self.data {
             AdminData::None => 0,
             AdminData::In(bytes) => *bytes as usize,
             AdminData::Out(data) => data.len(),
         };
-        if bytes > self.layout.admin_data.len() {
-            return Err(Stop::Failed(Error::Unsupported("more than a page of admin data")));
+        if bytes > channel.layout.admin_data.len() {
+            return Err(Error::Unsupported("more than a page of admin data").into());
         }
-        let mut entry = command.entry();
+        let mut entry = self.entry();
         if bytes > 0 {
-            entry.data = [self.layout.admin_data.address(), 0];
+            entry.data = [channel.layout.admin_data.address(), 0];
         }
-        if let AdminData::Out(data) = &command.data {
-            self.effect(|core| {
-                core.layout.admin_data.write(0, data);
-                core.machine.sync_for_device(core.layout.admin_data.span(0, data.len()));
-            });
+        if let AdminData::Out(data) = &self.data {
+            channel.put_admin_data(data);
         }
-        let status = self.command(entry, command.timeout_ms)?;
+        let status = channel.command(entry, self.timeout_ms)?;
         let mut data = Vec::new();
-        if let AdminData::In(bytes) = command.data {
+        if let AdminData::In(bytes) = self.data {
             data.resize(bytes as usize, 0);
-            self.machine.sync_for_cpu(self.layout.admin_data.span(0, data.len()));
-            self.layout.admin_data.read(0, &mut data);
+            channel.machine.sync_for_cpu(channel.layout.admin_data.span(0, data.len()));
+            channel.layout.admin_data.read(0, &mut data);
         }
-        Ok(Output::Admin(AdminReply { status, data }))
+        Ok(AdminReply { status, data })
     }
+}
 
-    /// Shutdown notification (3.6.1), then the controller is off.
-    fn shut_down(&mut self) -> Run<()> {
-        if self.lanes_idle()?.is_err() {
-            return Err(Cause::InFlight.into());
+impl Operation {
+    /// Carries it out.
+    pub(crate) fn run<M: Machine>(&self, core: &mut Core<M>) -> Run<Output> {
+        match self {
+            Self::Admin(command) => command.run(&mut core.channel).map(Output::Admin),
+            Self::Rescan => core.device.find_namespaces(&mut core.channel).map(|()| Output::None),
+            Self::Shutdown => core.shut_down().map(|()| Output::None),
+            // The host turns these into other jobs.
+            Self::BringUp | Self::Reset | Self::SubsystemReset => Ok(Output::None),
         }
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
-        self.lanes_obey()?;
-        self.take_memory_back()?;
-        let cc = Cc::from_bits(self.read(CC)).with_shn(shutdown::NORMAL);
-        self.write(CC, cc.into_bits());
-        let rtd3e_ms = self.device.controller.rtd3e / 1000;
-        let timeout = rtd3e_ms.clamp(self.options.timeouts.shutdown_ms, 60_000);
-        let complete = Csts::new().with_shst(shutdown::COMPLETE).into_bits();
-        let mask = Csts::new().with_shst(3).into_bits();
-        let done = self.until(("CSTS", CSTS), mask, complete, timeout)?;
-        let off = disable(self)?;
-        // Whoever starts something now is told at once; bring-up begins with other orders.
-        let gone = Order::PAUSE | Order::STOP | Order::GONE;
-        self.effect(|core| core.shared.orders.publish(gone));
-        self.lanes_obey()?;
-        done.and(off)?;
-        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! Autonomous power state transitions (8.15.2): the host tells the controller which of its power
 //! states it may enter by itself, and when.
 
-use crate::control::{Core, Run};
+use crate::channel::{Channel, Run};
+use crate::facts::Device;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
 
@@ -30,26 +31,22 @@ pub(crate) fn table(controller: &IdentifyController) -> [u8; APST_BYTES] {
     table
 }
 
-impl<M: Machine> Core<M> {
-    /// Lets a controller with such states enter them by itself. If it refuses, it stays awake.
-    pub(crate) fn save_power(&mut self) -> Run<()> {
-        self.effect(|core| core.device.saves_power = false);
-        let controller = &self.device.controller;
+impl Device {
+    /// Lets a controller with such states enter them by itchannel. If it refuses, it stays awake.
+    pub(crate) fn save_power<M: Machine>(&mut self, channel: &mut Channel<M>) -> Run<()> {
+        channel.effect(|_| self.saves_power = false);
+        let controller = &self.controller;
         let table = table(controller);
         let is_empty = table.iter().all(|byte| *byte == 0);
-        if !self.options.power_saving || controller.apsta & 1 == 0 || is_empty {
+        if !channel.options.power_saving || controller.apsta & 1 == 0 || is_empty {
             return Ok(());
         }
-        self.effect(|core| {
-            let page = &core.layout.admin_data;
-            page.write(0, &table);
-            core.machine.sync_for_device(page.span(0, table.len()));
-        });
+        channel.put_admin_data(&table);
         let opcode = AdminOpcode::SetFeatures.into_bits();
         let cdw10 = [FeatureId::Apst.into_bits().into(), 1, 0, 0, 0, 0];
-        let data = [self.layout.admin_data.address(), 0];
-        let status = self.command(Sqe { opcode, data, cdw10, ..Sqe::default() }, None)?;
-        self.effect(|core| core.device.saves_power = status.status == 0);
+        let data = [channel.layout.admin_data.address(), 0];
+        let status = channel.command(Sqe { opcode, data, cdw10, ..Sqe::default() }, None)?;
+        channel.effect(|_| self.saves_power = status.status == 0);
         Ok(())
     }
 }

@@ -15,15 +15,16 @@
 //! answer on its admin queue enters at 2; one whose registers read as ones has left the bus and
 //! enters at 4.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Channel, Run};
+use crate::control::Core;
 use crate::history::ErrorKind;
-use crate::init::{BringUp, disable};
+use crate::init::BringUp;
 use crate::shared::cause;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::nvme::registers::{CSTS, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
@@ -31,7 +32,7 @@ use flysch_wire::nvme::{AdminOpcode, Sqe};
 const RESETS: u8 = 5;
 /// Delay before the second bring-up, nanoseconds; it doubles with each further one.
 const REST: u64 = 100 * MS;
-/// The result of [`Core::once`] if there is no victim.
+/// The result of [`Replay::once`] if there is no victim.
 const NOBODY: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,23 +74,25 @@ impl Recovery {
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<()> {
         loop {
             let next = match self.stage {
-                Stage::Diagnose => core.diagnose(),
-                Stage::Abort => core.abort_victims()?,
-                Stage::Stop => core.stop()?,
-                Stage::Subsystem => core.reset_subsystem()?,
-                Stage::Rest => core.rest(self.resets)?,
+                Stage::Diagnose => diagnose(&mut core.channel),
+                Stage::Abort => Some(abort_victims(&mut core.channel)?),
+                Stage::Stop => Some(stop(core)?),
+                Stage::Subsystem => Some(reset_subsystem(core)?),
+                Stage::Rest => {
+                    core.channel.sleep(REST << self.resets.saturating_sub(1).min(8))?;
+                    core.channel.note(ErrorKind::ControllerReset, self.resets.into());
+                    Some(Stage::BringUp)
+                }
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Gone => {
-                    core.effect(|core| {
-                        core.errors.note(core.now, ErrorKind::Gone, 0);
-                        core.shared.orders.publish(Order::GONE);
-                    });
-                    core.lanes_obey()?;
-                    core.turn_page();
-                    return Err(Stop::Failed(Error::Gone));
+                    core.channel.note(ErrorKind::Gone, 0);
+                    core.channel.order(Order::GONE);
+                    core.channel.lanes_obey()?;
+                    core.channel.script.turn_page();
+                    return Err(Error::Gone.into());
                 }
             };
-            core.turn_page();
+            core.channel.script.turn_page();
             match next {
                 Some(stage) => self.stage = stage,
                 None => return Ok(()),
@@ -98,15 +101,14 @@ impl Recovery {
     }
 
     fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<Stage>> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             Ok(()) => {
-                core.shared.orders.take_causes();
-                core.shared.orders.publish(0);
+                core.shared().orders.take_causes();
+                core.shared().orders.publish(0);
                 Ok(None)
             }
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(error)) => {
-                core.drop_script();
+            Err(error) => {
+                core.channel.script.abandon();
                 self.resets += 1;
                 self.bring_up = BringUp::default();
                 let removed = matches!(error, Error::Step { cause: Cause::Removed, .. });
@@ -117,113 +119,95 @@ impl Recovery {
     }
 }
 
-impl<M: Machine> Core<M> {
-    fn diagnose(&mut self) -> Option<Stage> {
-        let causes = self.once(|core| {
-            let causes = core.shared.orders.take_causes();
-            let csts = core.machine.read32(CSTS);
-            if csts == u32::MAX || causes & cause::REMOVED != 0 {
-                core.errors.note(core.now, ErrorKind::Removed, csts);
-                return u64::from(cause::REMOVED);
-            }
-            let csts_is = Csts::from_bits(csts);
-            if csts_is.cfs() || !csts_is.rdy() || causes & cause::FATAL != 0 {
-                core.errors.note(core.now, ErrorKind::Fatal, csts);
-                return u64::from(cause::FATAL);
-            }
-            u64::from(causes)
-        }) as u32;
-        if causes & cause::REMOVED != 0 {
-            return Some(Stage::Gone);
+/// Finds out what is wrong, and at which stage to enter.
+fn diagnose<M: Machine>(channel: &mut Channel<M>) -> Option<Stage> {
+    let causes = channel.once(|channel| {
+        let causes = channel.shared.orders.take_causes();
+        let csts = channel.machine.read32(CSTS);
+        if csts == u32::MAX || causes & cause::REMOVED != 0 {
+            channel.errors.note(channel.script.now(), ErrorKind::Removed, csts);
+            return u64::from(cause::REMOVED);
         }
-        if causes != 0 {
-            return Some(Stage::Stop);
+        let csts_is = Csts::from_bits(csts);
+        if csts_is.cfs() || !csts_is.rdy() || causes & cause::FATAL != 0 {
+            channel.errors.note(channel.script.now(), ErrorKind::Fatal, csts);
+            return u64::from(cause::FATAL);
         }
-        self.shared.has_victims().then_some(Stage::Abort)
+        u64::from(causes)
+    }) as u32;
+    if causes & cause::REMOVED != 0 {
+        return Some(Stage::Gone);
     }
-
-    /// Sends an abort for every victim and waits until all of them have ended.
-    fn abort_victims(&mut self) -> Run<Option<Stage>> {
-        loop {
-            let victim = self.once(|core| match core.shared.ask_victim() {
-                Some((lane, cid)) => {
-                    let name = (lane as u32 + 1) << 16 | u32::from(cid);
-                    core.errors.note(core.now, ErrorKind::Overdue, name);
-                    name.into()
-                }
-                None => NOBODY,
-            });
-            if victim == NOBODY {
-                break;
-            }
-            let name = victim as u32;
-            let entry = Sqe {
-                opcode: AdminOpcode::Abort.into_bits(),
-                cdw10: [name.rotate_left(16), 0, 0, 0, 0, 0],
-                ..Sqe::default()
-            };
-            let timeout = self.options.timeouts.abort_ms;
-            match self.command(entry, Some(timeout)) {
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(_)) => return Ok(Some(Stage::Stop)),
-                Ok(_) => self.effect(|core| core.errors.note(core.now, ErrorKind::Abort, name)),
-            }
-        }
-        match self.no_victims()? {
-            Ok(_) => Ok(Some(Stage::Diagnose)),
-            Err(_) => Ok(Some(Stage::Stop)),
-        }
+    if causes != 0 {
+        return Some(Stage::Stop);
     }
+    channel.shared.has_victims().then_some(Stage::Abort)
+}
 
-    /// Stops the controller and lets the lanes return everything.
-    fn stop(&mut self) -> Run<Option<Stage>> {
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
-        self.lanes_obey()?;
-        match disable(self)? {
-            Ok(()) => {}
-            Err(Cause::Removed) => return Ok(Some(Stage::Gone)),
-            Err(_) if self.cap.nssrs() => return Ok(Some(Stage::Subsystem)),
-            // Its DMA cannot be stopped: nothing may be handed back as if it could.
-            Err(_) => return Ok(Some(Stage::Gone)),
-        }
-        self.effect(|core| {
-            core.errors.note(core.now, ErrorKind::ControllerReset, 0);
-            core.shared.orders.publish(Order::PAUSE | Order::STOP);
+/// Sends an abort for every victim and waits until all of them have ended.
+fn abort_victims<M: Machine>(channel: &mut Channel<M>) -> Run<Stage> {
+    loop {
+        let victim = channel.once(|channel| match channel.shared.ask_victim() {
+            Some((lane, cid)) => {
+                let name = (lane as u32 + 1) << 16 | u32::from(cid);
+                channel.errors.note(channel.script.now(), ErrorKind::Overdue, name);
+                name.into()
+            }
+            None => NOBODY,
         });
-        self.lanes_obey()?;
-        Ok(Some(Stage::BringUp))
-    }
-
-    /// Resets the NVM subsystem (3.7.1): afterwards every controller in it is disabled.
-    fn reset_subsystem(&mut self) -> Run<Option<Stage>> {
-        if !self.cap.nssrs() {
-            return Err(Stop::Failed(Error::Unsupported("NVM subsystem reset")));
+        if victim == NOBODY {
+            break;
         }
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
-        self.lanes_obey()?;
-        self.write(NSSR, SUBSYSTEM_RESET);
-        let ready = Csts::new().with_rdy(true).into_bits();
-        let timeout = self.ready_ms();
-        let off = self.until(("CSTS", CSTS), ready, 0, timeout)?;
-        if off.is_err() {
-            return Ok(Some(Stage::Gone));
+        let name = victim as u32;
+        let entry = Sqe {
+            opcode: AdminOpcode::Abort.into_bits(),
+            cdw10: [name.rotate_left(16), 0, 0, 0, 0, 0],
+            ..Sqe::default()
+        };
+        let timeout = channel.options.timeouts.abort_ms;
+        if settled(channel.command(entry, Some(timeout)))?.is_err() {
+            return Ok(Stage::Stop);
         }
-        // Write one to clear.
-        self.write(CSTS, Csts::new().with_nssro(true).into_bits());
-        self.effect(|core| {
-            core.enabled = false;
-            core.errors.note(core.now, ErrorKind::SubsystemReset, 0);
-            core.shared.orders.publish(Order::PAUSE | Order::STOP);
-        });
-        self.lanes_obey()?;
-        Ok(Some(Stage::BringUp))
+        channel.note(ErrorKind::Abort, name);
     }
+    Ok(if channel.no_victims()?.is_ok() { Stage::Diagnose } else { Stage::Stop })
+}
 
-    fn rest(&mut self, resets: u8) -> Run<Option<Stage>> {
-        self.sleep(REST << resets.saturating_sub(1).min(8))?;
-        self.effect(|core| {
-            core.errors.note(core.now, ErrorKind::ControllerReset, resets.into());
-        });
-        Ok(Some(Stage::BringUp))
+/// Stops the controller and lets the lanes return everything.
+fn stop<M: Machine>(core: &mut Core<M>) -> Run<Stage> {
+    core.channel.order(Order::PAUSE);
+    core.channel.lanes_obey()?;
+    match core.disable()? {
+        Ok(()) => {}
+        Err(Cause::Removed) => return Ok(Stage::Gone),
+        Err(_) if core.channel.cap.nssrs() => return Ok(Stage::Subsystem),
+        // Its DMA cannot be stopped: nothing may be handed back as if it could.
+        Err(_) => return Ok(Stage::Gone),
     }
+    core.channel.note(ErrorKind::ControllerReset, 0);
+    core.channel.order(Order::PAUSE | Order::STOP);
+    core.channel.lanes_obey()?;
+    Ok(Stage::BringUp)
+}
+
+/// Resets the NVM subsystem (3.7.1): afterwards every controller in it is disabled.
+fn reset_subsystem<M: Machine>(core: &mut Core<M>) -> Run<Stage> {
+    let channel = &mut core.channel;
+    if !channel.cap.nssrs() {
+        return Err(Error::Unsupported("NVM subsystem reset").into());
+    }
+    channel.order(Order::PAUSE);
+    channel.lanes_obey()?;
+    channel.write(NSSR, SUBSYSTEM_RESET);
+    let ready = Csts::new().with_rdy(true).into_bits();
+    if channel.until(("CSTS", CSTS), ready, 0, channel.ready_ms())?.is_err() {
+        return Ok(Stage::Gone);
+    }
+    // Write one to clear.
+    channel.write(CSTS, Csts::new().with_nssro(true).into_bits());
+    channel.effect(|_| core.enabled = false);
+    channel.note(ErrorKind::SubsystemReset, 0);
+    channel.order(Order::PAUSE | Order::STOP);
+    channel.lanes_obey()?;
+    Ok(Stage::BringUp)
 }

@@ -1,6 +1,6 @@
 //! The board: what the [`Platform`] is told and asked, and what it wants to be done.
 
-use crate::channel::{Answer, Channel, Run, Wait};
+use crate::channel::{Channel, Run, Told};
 use crate::device_quirks::DeviceQuirks;
 use crate::error::Cause;
 use crate::history::ErrorKind;
@@ -11,7 +11,7 @@ use crate::quirks::Correction;
 use crate::time::US;
 use alloc::boxed::Box;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Answer, Primitives, Replay, Wait};
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 
 /// Most settings at one moment: a platform that never answers `None` is stopped here.
@@ -73,9 +73,9 @@ impl Board {
         for n in 0..SETTINGS_MAX {
             let answer = channel.answer(|_| {
                 let setting = self.platform().and_then(|p| p.setting(event, phase, n));
-                Answer::Setting(setting)
+                Answer::Reply(Told::Setting(setting))
             });
-            let Answer::Setting(Some(setting)) = answer else { break };
+            let Answer::Reply(Told::Setting(Some(setting))) = answer else { break };
             if channel.set_attribute(setting)?.is_err() {
                 channel.note(ErrorKind::Setting, u32::from(setting.attribute.into_bits()));
             }
@@ -152,10 +152,10 @@ impl Board {
     ) -> Correction<DeviceQuirks> {
         let answer = channel.answer(|_| {
             let correction = self.platform().map(|p| p.device(descriptor, known));
-            Answer::Quirks(correction.unwrap_or_default())
+            Answer::Reply(Told::Quirks(correction.unwrap_or_default()))
         });
         match answer {
-            Answer::Quirks(correction) => correction,
+            Answer::Reply(Told::Quirks(correction)) => correction,
             _ => unreachable!("another answer where quirks were written down"),
         }
     }

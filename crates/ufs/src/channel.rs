@@ -2,11 +2,11 @@
 //! work on.
 //!
 //! Theory. Bring-up, queries, power changes and recovery are long sequences full of waiting. They
-//! are ordinary functions run by a [`Script`] over a few *primitives* that wait:
-//! [`until`](Channel::until), [`sleep`](Channel::sleep), [`uic`](Channel::uic),
+//! are ordinary functions run by a [script](flysch_script) over a few *primitives* that wait:
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`uic`](Channel::uic),
 //! [`task`](Channel::task), [`lanes_obey`](Channel::lanes_obey) and the exchange of device
 //! management. Everything else with an effect goes through a primitive too
-//! ([`write`](Channel::write), [`once`](Player::once)), so that a replay does not repeat it.
+//! ([`write`](Primitives::write), [`once`](Replay::once)), so that a replay does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - the board, the queues, the link - each with the procedures that
@@ -32,90 +32,29 @@ use crate::uic::{UicAction, UicCommand};
 use crate::{Cause, Error};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use flysch_api::machine::{Instant, Machine};
+use flysch_api::machine::{Instant, Machine, Registers};
 use flysch_orders::Order;
-pub(crate) use flysch_script::Pending;
-use flysch_script::{Player, Script};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::ufs::registers::{Cap, Interrupts, UTMRLCLR, UTMRLDBR, Ver};
 use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
-/// Why a procedure returned without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Pending,
-    Failed(Error),
-}
-
-impl From<Pending> for Stop {
-    fn from(_: Pending) -> Self {
-        Self::Pending
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Cause> for Stop {
-    fn from(cause: Cause) -> Self {
-        Self::Failed(cause.into())
-    }
-}
-
-/// Result of a primitive.
-pub(crate) type Wait<T> = Result<T, Pending>;
-
 /// Result of a procedure.
-pub(crate) type Run<T> = Result<T, Stop>;
+pub(crate) type Run<T> = flysch_script::Run<T, Error>;
 
-/// Result of an action.
+/// What is written down besides numbers: replies of the device, and what the platform said.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a page of answers is one allocation, made once")]
-pub(crate) enum Answer {
-    Value(u64),
+pub(crate) enum Told {
     Reply(Reply),
     Setting(Option<DmeSetting>),
     Quirks(Correction<DeviceQuirks>),
     Bytes(Vec<u8>),
-    Failed(Cause),
 }
 
-impl From<u64> for Answer {
-    fn from(value: u64) -> Self {
-        Self::Value(value)
-    }
-}
-
-/// An answer as a number.
-impl TryFrom<Answer> for u64 {
-    type Error = Cause;
-
-    fn try_from(answer: Answer) -> Result<Self, Cause> {
-        match answer {
-            Answer::Value(value) => Ok(value),
-            Answer::Failed(cause) => Err(cause),
-            _ => unreachable!("no number where one was asked for"),
-        }
-    }
-}
-
-/// What a procedure is waiting for.
+/// What a procedure is waiting for, besides registers and time.
 #[derive(Debug)]
 pub(crate) enum Action<M: Machine> {
-    /// `register & mask == value`.
-    Until {
-        name: &'static str,
-        register: u32,
-        mask: u32,
-        value: u32,
-        deadline: Instant,
-    },
-    Sleep {
-        until: Instant,
-    },
     Uic(UicAction),
     Exchange(Exchange),
     Task(TaskAction),
@@ -152,21 +91,32 @@ pub(crate) struct Channel<M: Machine> {
     pub(crate) version: Ver,
     pub(crate) cap: Cap,
     pub(crate) errors: ErrorLog,
-    /// The present instant, and the instant at which to poll next.
-    pub(crate) now: Instant,
-    pub(crate) at: Instant,
-    script: Script<Answer, Action<M>>,
+    pub(crate) script: ScriptOf<Self>,
 }
 
 /// The first interval between two looks, nanoseconds.
 const PATIENCE: u32 = 2_000;
 
 impl<M: Machine> Player for Channel<M> {
-    type Answer = Answer;
-    type Wait = Action<M>;
+    type Reply = Told;
+    type Cause = Cause;
+    type Action = Action<M>;
 
-    fn script(&mut self) -> &mut Script<Answer, Action<M>> {
+    fn script(&mut self) -> &mut ScriptOf<Self> {
         &mut self.script
+    }
+
+    fn registers(&self) -> &impl Registers {
+        &self.machine
+    }
+
+    /// A controller that has left the bus is found by recovery.
+    fn hopeless(&self, _: &'static str, _: u32) -> Option<Cause> {
+        None
+    }
+
+    fn overdue(name: &'static str, value: u32) -> Cause {
+        Cause::Register { name, value }
     }
 }
 
@@ -181,93 +131,62 @@ impl<M: Machine> Channel<M> {
             version: facts.version,
             cap: facts.cap,
             errors: ErrorLog::default(),
-            now: Instant::START,
-            at: Instant::NEVER,
             script: Script::new(PATIENCE),
         }
     }
 
-    /// Called before the procedure is run again.
-    pub(crate) fn rewind(&mut self) {
-        self.script.rewind();
-    }
-
-    /// Marks the start of a new step.
-    pub(crate) fn turn_page(&mut self) {
-        self.script.turn_page();
-    }
-
-    /// Abandons the current procedure.
-    pub(crate) fn drop_script(&mut self) {
-        self.script.abandon();
-    }
-
-    /// Advances the current action; returns `false` while it has no result.
-    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
-        self.now = now;
-        let Some(mut waiting) = self.script.take_wait() else { return true };
-        let answer = self.try_action(&mut waiting.what, lane);
-        self.script.settle(waiting, answer)
-    }
-
-    fn try_action(&mut self, action: &mut Action<M>, lane: &mut Lane<M>) -> Option<Answer> {
+    /// Looks for the end of an action.
+    pub(crate) fn attempt(
+        &mut self,
+        action: &mut Action<M>,
+        lane: &mut Lane<M>,
+    ) -> Option<AnswerOf<Self>> {
+        let now = self.script.now();
         match action {
-            Action::Until { name, register, mask, value, deadline } => {
-                let read = self.machine.read32(*register);
-                if read & *mask == *value {
-                    return Some(Answer::Value(read.into()));
-                }
-                if self.now >= *deadline {
-                    return Some(Answer::Failed(Cause::Register { name, value: read }));
-                }
-                self.look_again(*deadline);
-                None
-            }
-            Action::Sleep { until } => {
-                self.at = *until;
-                (self.now >= *until).then_some(Answer::Value(0))
-            }
             Action::Uic(uic) => {
-                let ended = uic.advance(&self.machine, self.now);
+                let ended = uic.advance(&self.machine, now);
                 self.answer_by(uic.deadline(), ended.map(|end| end.map(u64::from)))
             }
             Action::Exchange(exchange) => {
                 let (machine, shared) = (&self.machine, &*self.shared);
                 let at = Place { machine, shared, memory: &self.layout.management };
-                match exchange.advance(&at, lane, self.now) {
-                    Some(Ok(reply)) => Some(Answer::Reply(reply)),
+                match exchange.advance(&at, lane, now) {
+                    Some(Ok(reply)) => Some(Answer::Reply(Told::Reply(reply))),
                     Some(Err(cause)) => Some(Answer::Failed(cause)),
                     None => self.answer_by(exchange.deadline(), None),
                 }
             }
             Action::Task(task) => {
-                let ended = task.advance(&self.machine, &self.layout.task_list, self.now);
+                let ended = task.advance(&self.machine, &self.layout.task_list, now);
                 let number = |response: ServiceResponse| response.into_bits().into();
                 self.answer_by(task.deadline(), ended.map(|end| end.map(number)))
             }
             Action::Late { lane: at, slot, deadline } => {
                 lane.harvest();
-                let came = self.shared.lanes[*at].is_late(*slot);
-                self.give_up_at(*deadline, came)
+                if self.shared.lanes[*at].is_late(*slot) {
+                    return Some(Answer::Value(0));
+                }
+                self.fail_at(*deadline, Cause::Timeout)
             }
             Action::ManagementEntry { deadline } => {
-                let came = lane.management_status().is_some();
-                self.give_up_at(*deadline, came)
+                if lane.management_status().is_some() {
+                    return Some(Answer::Value(0));
+                }
+                self.fail_at(*deadline, Cause::Timeout)
             }
             Action::Obey => {
-                lane.wake(self.now);
+                lane.wake(now);
                 if self.shared.orders.all_obey() {
                     return Some(Answer::Value(0));
                 }
-                self.look_again(Instant::NEVER);
+                self.script.look_again(Instant::NEVER);
                 None
             }
             Action::Idle { deadline } => {
-                let idle = lane.is_idle() && self.shared.orders.others_parked();
-                match self.give_up_at(*deadline, idle) {
-                    Some(Answer::Failed(_)) => Some(Answer::Failed(Cause::InFlight)),
-                    other => other,
+                if lane.is_idle() && self.shared.orders.others_parked() {
+                    return Some(Answer::Value(0));
                 }
+                self.fail_at(*deadline, Cause::InFlight)
             }
             Action::Tag => Some(Answer::Value(lane.management_tag().into())),
             Action::Lane(act) => {
@@ -282,33 +201,17 @@ impl<M: Machine> Channel<M> {
         &mut self,
         deadline: Instant,
         ended: Option<Result<u64, Cause>>,
-    ) -> Option<Answer> {
+    ) -> Option<AnswerOf<Self>> {
         if ended.is_none() {
-            self.look_again(deadline);
+            self.script.look_again(deadline);
         }
         ended.map(|end| end.map_or_else(Answer::Failed, Answer::Value))
-    }
-
-    fn give_up_at(&mut self, deadline: Instant, came: bool) -> Option<Answer> {
-        if came {
-            return Some(Answer::Value(0));
-        }
-        if self.now >= deadline {
-            return Some(Answer::Failed(Cause::Timeout));
-        }
-        self.look_again(deadline);
-        None
-    }
-
-    /// Requests another poll soon, at `deadline` at the latest.
-    pub(crate) fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
     /// Logs what went wrong, only once.
     #[track_caller]
     pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
-        self.effect(|channel| channel.errors.note(channel.now, kind, value));
+        self.effect(|channel| channel.errors.note(channel.script.now(), kind, value));
     }
 
     /// Logs a failure, of this bring-up step or of none, that the procedure gets over, only once.
@@ -321,48 +224,9 @@ impl<M: Machine> Channel<M> {
         cause: Cause,
     ) {
         self.effect(|channel| {
-            let (at, error) = (channel.now, Some(cause.into()));
+            let (at, error) = (channel.script.now(), Some(cause.into()));
             channel.errors.keep(ErrorRecord { at, kind, value, step, error });
         });
-    }
-
-    /// Writes a register, only once.
-    #[track_caller]
-    pub(crate) fn write(&mut self, register: u32, value: u32) {
-        self.effect(|channel| channel.machine.write32(register, value));
-    }
-
-    /// Reads a register, only once.
-    #[track_caller]
-    pub(crate) fn read(&mut self, register: u32) -> u32 {
-        self.once(|channel| channel.machine.read32(register).into()) as u32
-    }
-
-    /// Waits until `register & mask == value`; returns the register.
-    #[track_caller]
-    pub(crate) fn until(
-        &mut self,
-        (name, register): (&'static str, u32),
-        mask: u32,
-        value: u32,
-        timeout_ms: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        let timeout = u64::from(timeout_ms) * MS;
-        let answer = self.ask(|channel| Action::Until {
-            name,
-            register,
-            mask,
-            value,
-            deadline: channel.now.after_nanos(timeout),
-        })?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
-    /// Waits.
-    #[track_caller]
-    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
-        self.ask(|channel| Action::Sleep { until: channel.now.after_nanos(nanos) })?;
-        Ok(())
     }
 
     /// Waits until every lane has obeyed the standing order.
@@ -376,8 +240,8 @@ impl<M: Machine> Channel<M> {
     #[track_caller]
     pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
         let timeout = u64::from(self.options.timeouts.clear_ms) * MS;
-        let answer =
-            self.ask(|channel| Action::Idle { deadline: channel.now.after_nanos(timeout) })?;
+        let answer = self
+            .ask(|channel| Action::Idle { deadline: channel.script.now().after_nanos(timeout) })?;
         Ok(u64::try_from(answer))
     }
 
@@ -424,7 +288,7 @@ impl<M: Machine> Channel<M> {
     pub(crate) fn uic(&mut self, command: UicCommand) -> Wait<Result<u32, Cause>> {
         let timeout = u64::from(self.options.timeouts.uic_ms) * MS;
         let answer = self.ask(|channel| {
-            let deadline = channel.now.after_nanos(timeout);
+            let deadline = channel.script.now().after_nanos(timeout);
             Action::Uic(UicAction::new(command, deadline))
         })?;
         Ok(u64::try_from(answer).map(|value| value as u32))
@@ -488,7 +352,7 @@ impl<M: Machine> Channel<M> {
     ) -> Run<Result<ServiceResponse, Cause>> {
         let timeout = u64::from(self.options.timeouts.task_ms) * MS;
         let answer = self.ask(|channel| {
-            let deadline = channel.now.after_nanos(timeout);
+            let deadline = channel.script.now().after_nanos(timeout);
             Action::Task(TaskAction::new(function, lun, tag, deadline))
         })?;
         match u64::try_from(answer) {

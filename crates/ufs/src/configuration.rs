@@ -14,7 +14,7 @@ use crate::management::Peer;
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::ufs::descriptor::{
     ConfigurationHeader, ConfigurationLayout, ConfigurationUnit, ConfigurationView, Field,
     GeometryDescriptor, UNITS_PER_CONFIGURATION,

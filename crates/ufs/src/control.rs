@@ -1,7 +1,7 @@
 //! The control plane of a controller: everything there is one of, and switching it on and off.
 
 use crate::Error;
-use crate::channel::{Channel, Run, Stop};
+use crate::channel::{Channel, Run};
 use crate::exchange::HostCommand;
 use crate::facts::{Device, Facts};
 use crate::history::ErrorKind;
@@ -19,7 +19,7 @@ use crate::time::{MS, US};
 use alloc::sync::Arc;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, Stop, settled};
 use flysch_wire::ufs::registers::{HCE, HCS, Hce, Hcs, IE};
 
 /// SBC SYNCHRONIZE CACHE(10).
@@ -111,11 +111,8 @@ impl<M: Machine> Core<M> {
         self.peer.channel.order(Order::PAUSE);
         self.peer.channel.lanes_obey()?;
         self.peer.channel.note(ErrorKind::HostReset, 0);
-        match self.disable(self.peer.channel.options.timeouts.enable_ms) {
-            // Bring-up tries again to switch off a controller that could not be.
-            Ok(()) | Err(Stop::Failed(_)) => {}
-            Err(Stop::Pending) => return Err(Stop::Pending),
-        }
+        // Bring-up tries again to switch off a controller that could not be.
+        let _ = settled(self.disable(self.peer.channel.options.timeouts.enable_ms))?;
         self.peer.channel.order(Order::PAUSE | Order::STOP);
         self.peer.channel.lanes_obey()?;
         Ok(())

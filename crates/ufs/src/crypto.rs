@@ -8,11 +8,11 @@
 //! data units of another size. The driver clears its own copy of a key when the key is removed.
 
 use crate::Error;
-use crate::channel::{Channel, Run, Stop};
+use crate::channel::{Channel, Run};
 use crate::keys::{CryptoEngine, CryptoKey};
 use crate::shared::Shared;
 use flysch_api::machine::{Machine, Registers};
-use flysch_script::Player;
+use flysch_script::{Replay, Stop};
 
 impl CryptoEngine {
     /// Puts a key into a slot, in place of the one that is there.

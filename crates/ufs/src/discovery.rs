@@ -7,7 +7,7 @@ use crate::management::Peer;
 use crate::time::{MS, US};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, QueryOpcode};
 use flysch_wire::ufs::upiu::QueryFields;
@@ -16,14 +16,14 @@ impl<M: Machine> Peer<M> {
     /// Starts the device's own initialisation and waits for its end.
     pub(crate) fn initialise(&mut self, timeout_ms: u32) -> Run<()> {
         let flag = |opcode| QueryFields::flag(opcode, FlagId::DeviceInit.into_bits(), 0, 0);
-        let started = self.channel.once(|channel| channel.now.nanos());
+        let started = self.channel.once(|channel| channel.script.now().nanos());
         self.query(flag(QueryOpcode::SetFlag))??;
         let mut nap = 500 * US;
         loop {
             if !self.query(flag(QueryOpcode::ReadFlag))??.fields.flag_value() {
                 return Ok(());
             }
-            let now = self.channel.once(|channel| channel.now.nanos());
+            let now = self.channel.once(|channel| channel.script.now().nanos());
             if now.saturating_sub(started) > u64::from(timeout_ms) * MS {
                 return Err(Cause::DeviceInit.into());
             }

@@ -308,6 +308,12 @@ impl fmt::Display for RpmbError {
     }
 }
 
+impl From<RpmbError> for Error {
+    fn from(error: RpmbError) -> Self {
+        Self::Rpmb(error)
+    }
+}
+
 impl core::error::Error for RpmbError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {

@@ -11,7 +11,7 @@ use crate::management::Peer;
 use crate::query::Query;
 use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::Replay;
 use flysch_wire::ufs::query::{
     AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId, temperature_celsius,
 };

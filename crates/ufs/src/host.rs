@@ -1,6 +1,6 @@
 //! The control owner of a controller.
 
-use crate::channel::{Run, Stop};
+use crate::channel::{Action, Channel, Run};
 use crate::control::Core;
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::{Player, Stop};
 use flysch_wire::ufs::registers::{Cap, Interrupts, Ver};
 
 /// The state of an operation.
@@ -276,7 +277,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.peer.channel.drop_script();
+        self.core.peer.channel.script.abandon();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -378,12 +379,14 @@ impl<M: Machine> Host<M> {
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
-            self.core.peer.channel.at = Instant::NEVER;
-            if !self.core.peer.channel.advance(&mut self.lane, now) {
-                self.job_at = self.core.peer.channel.at;
+            let channel = &mut self.core.peer.channel;
+            let attempt = |channel: &mut Channel<M>, action: &mut Action<M>| {
+                channel.attempt(action, &mut self.lane)
+            };
+            if let Some(at) = channel.advance(now, attempt) {
+                self.job_at = at;
                 return;
             }
-            self.core.peer.channel.rewind();
             let run = job.run(&mut self.core);
             // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
@@ -412,7 +415,7 @@ impl<M: Machine> Host<M> {
             self.state = State::Gone;
             self.core.running = false;
             if self.job.take().is_some() {
-                self.core.peer.channel.drop_script();
+                self.core.peer.channel.script.abandon();
                 self.result = Some(Err(Error::Gone));
             }
         }
@@ -493,7 +496,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
-        self.core.peer.channel.turn_page();
+        self.core.peer.channel.script.turn_page();
         match self.job.take() {
             Some(Job::BringUp(_))
                 if result.as_ref().is_err_and(|error| self.fall_back(*error, now)) =>

@@ -1,7 +1,7 @@
 //! Bring-up from the bottom up: a list of steps, each with its time-out and its tries.
 
 use crate::Error;
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::control::Core;
 use crate::history::{ErrorKind, ErrorRecord};
 use crate::interrupts::{ENABLED, ERRORS};
@@ -9,6 +9,7 @@ use crate::options::Timeouts;
 use crate::platform::{Event, Phase};
 use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
+use flysch_script::{Primitives, settled};
 use flysch_wire::ufs::registers::IE;
 
 /// What happens when a step has used up its tries.
@@ -168,12 +169,11 @@ impl BringUp {
 
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<()> {
         while let Some(step) = STEPS.get(self.at) {
-            match step.run(core) {
+            match settled(step.run(core))? {
                 Ok(()) => self.at += 1,
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(error)) => self.failed(step, error, core)?,
+                Err(error) => self.failed(step, error, core)?,
             }
-            core.peer.channel.turn_page();
+            core.peer.channel.script.turn_page();
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl BringUp {
         if step.on_failure == OnFailure::GoOn {
             let channel = &mut core.peer.channel;
             channel.errors.keep(ErrorRecord {
-                at: channel.now,
+                at: channel.script.now(),
                 kind: ErrorKind::Skipped,
                 value: self.at as u32,
                 step: Some(step.name),
@@ -196,9 +196,9 @@ impl BringUp {
             self.at += 1;
             return Ok(());
         }
-        Err(Stop::Failed(match error {
-            Error::Failed(cause) => Error::Step { step: step.name, cause },
-            other => other,
-        }))
+        Err(match error {
+            Error::Failed(cause) => Error::Step { step: step.name, cause }.into(),
+            other => other.into(),
+        })
     }
 }

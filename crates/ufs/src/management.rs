@@ -2,7 +2,7 @@
 //! their tries, and what happens to one that is not answered.
 
 use crate::Cause;
-use crate::channel::{Action, Answer, Channel, Run, Stop, Wait};
+use crate::channel::{Action, Channel, Run, Told};
 use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment};
 use crate::facts::Device;
 use crate::history::ErrorKind;
@@ -14,7 +14,7 @@ use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Answer, Replay, Wait, settled};
 use flysch_wire::scsi::SenseKey;
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::QueryFields;
@@ -43,17 +43,17 @@ impl<M: Machine> Peer<M> {
         timeout_ms: u32,
     ) -> Run<Result<Reply, Cause>> {
         let answer = self.channel.ask(|channel| {
-            let slot_by = channel.now.after_nanos(SLOT_WAIT);
+            let slot_by = channel.script.now().after_nanos(SLOT_WAIT);
             Action::Exchange(Exchange::new(message, slot_by, u64::from(timeout_ms) * MS))
         })?;
-        match answer {
-            Answer::Reply(reply) => Ok(Ok(reply)),
-            Answer::Failed(Cause::Timeout) => {
+        match answer.reply() {
+            Ok(Told::Reply(reply)) => Ok(Ok(reply)),
+            Ok(_) => unreachable!("no reply where one was asked for"),
+            Err(Cause::Timeout) => {
                 self.clear_management(message)?;
                 Ok(Err(Cause::Timeout))
             }
-            Answer::Failed(cause) => Ok(Err(cause)),
-            _ => unreachable!("no reply where one was asked for"),
+            Err(cause) => Ok(Err(cause)),
         }
     }
 
@@ -92,11 +92,7 @@ impl<M: Machine> Peer<M> {
 
     /// Whether the device does not answer.
     pub(crate) fn is_silent(&mut self) -> Run<bool> {
-        match self.nop(self.channel.options.timeouts.nop_ms) {
-            Ok(()) => Ok(false),
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(_)) => Ok(true),
-        }
+        Ok(settled(self.nop(self.channel.options.timeouts.nop_ms))?.is_err())
     }
 
     /// Sends a query, up to three times.
@@ -158,10 +154,10 @@ impl<M: Machine> Peer<M> {
         let answer = self.channel.answer(|channel| {
             let mut bytes = vec![0; (len as usize).min(layout::DATA_LENGTH)];
             channel.layout.management.read(layout::DATA, &mut bytes);
-            Answer::Bytes(bytes)
+            Answer::Reply(Told::Bytes(bytes))
         });
         match answer {
-            Answer::Bytes(bytes) => bytes,
+            Answer::Reply(Told::Bytes(bytes)) => bytes,
             _ => unreachable!("another answer where bytes were written down"),
         }
     }

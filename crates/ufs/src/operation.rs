@@ -1,6 +1,6 @@
 //! The operations of a host, one at a time.
 
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::Core;
 use crate::firmware::FirmwarePart;
@@ -17,6 +17,7 @@ use crate::writebooster::{
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
+use flysch_script::Stop;
 use flysch_wire::ufs::descriptor::BootLunId;
 use flysch_wire::ufs::query::{
     DescriptorId, FfuStatus, FlagId, PurgeStatus, RefreshMethod, RefreshUnit, WriteBoosterResize,

@@ -2,7 +2,7 @@
 //! go with both.
 
 use crate::board::Board;
-use crate::channel::{Channel, Run, Stop};
+use crate::channel::{Channel, Run};
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::HostCommand;
 use crate::history::ErrorKind;
@@ -17,7 +17,7 @@ use crate::time::MS;
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::registers::{AHIT, Ahit, HCS, Hcs, IS, UECDL, UECDME, UECN, UECPA, UECT};
 use flysch_wire::ufs::uic::{PaPowerMode, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::Wlun;
@@ -154,7 +154,7 @@ impl<M: Machine> Channel<M> {
         if !self.cap.autoh8() || self.quirks.has(Quirk::AutoHibern8Broken) {
             return match idle_us {
                 0 => Ok(()),
-                _ => Err(Stop::Failed(Error::Unsupported("auto-hibern8"))),
+                _ => Err(Error::Unsupported("auto-hibern8").into()),
             };
         }
         self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());

@@ -4,13 +4,14 @@
 //! specification, so what a device can be asked follows from its wSpecVersion and what is known of
 //! it. What cannot be undone (write-once attributes and flags) needs [`Query::irreversible`].
 
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DESCRIPTOR_MAX, Reply};
 use crate::management::Peer;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_script::Primitives;
 use flysch_wire::ufs::query::{
     Access, AttributeId, DescriptorId, FlagId, QueryOpcode, Scope, Since, WRITE_BOOSTER_SINCE,
     WriteAccess,
@@ -223,7 +224,7 @@ impl<M: Machine> Peer<M> {
         let is_early = self.device.quirks.has(DeviceQuirk::EarlyWriteBooster)
             && query.since() == Some(WRITE_BOOSTER_SINCE);
         let version = if is_early { WRITE_BOOSTER_SINCE.version.max(version) } else { version };
-        let fields = query.check(version).map_err(Stop::Failed)?;
+        let fields = query.check(version)?;
         Ok(self.query(fields)??)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::Cause;
 use crate::board::Board;
-use crate::channel::{Action, Channel, Run, Wait};
+use crate::channel::{Action, Channel, Run};
 use crate::facts::Shape;
 use crate::history::ErrorKind;
 use crate::layout::{ENTRY, Layout};
@@ -12,7 +12,7 @@ use crate::quirks::Quirk;
 use crate::shared::{Signals, Starts, Victim};
 use crate::time::{MS, US};
 use flysch_api::machine::{DmaRegion, Machine};
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, Wait};
 use flysch_wire::ufs::registers::{
     CONFIG, CleanUpResult, Config, CqAttr, CqCfg, CqInterrupts, ESILBA, ESIUBA, HCS, Hcs,
     InterruptAggregation, MCQCONFIG, McqCap, McqConfig, RunStop, SqAttr, SqCti, SqRtc, SqRts,
@@ -261,7 +261,7 @@ impl Queues {
     fn find_stuck_slots<M: Machine>(&self, channel: &mut Channel<M>) {
         let stuck = channel.machine.read32(UTRLDBR);
         if stuck != 0 {
-            channel.errors.note(channel.now, ErrorKind::StuckSlots, stuck);
+            channel.errors.note(channel.script.now(), ErrorKind::StuckSlots, stuck);
         }
         for lane in 0..channel.shared.lanes.len() {
             let signals = self.signals;
@@ -343,7 +343,7 @@ impl Queues {
         let came = channel.ask(|channel| Action::Late {
             lane: victim.lane,
             slot: victim.slot,
-            deadline: channel.now.after_nanos(patience),
+            deadline: channel.script.now().after_nanos(patience),
         })?;
         Ok(cleaned.settled(u64::try_from(came)))
     }
@@ -366,7 +366,7 @@ impl Queues {
         };
         let patience = cleaned.patience(channel.options.timeouts.clear_ms);
         let came = channel.ask(|channel| Action::ManagementEntry {
-            deadline: channel.now.after_nanos(patience),
+            deadline: channel.script.now().after_nanos(patience),
         })?;
         Ok(cleaned.settled(u64::try_from(came)))
     }

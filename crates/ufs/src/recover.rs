@@ -20,7 +20,7 @@
 //! line leaves the link working at its lowest speed: the speed is checked and restored.
 
 use crate::Error;
-use crate::channel::{Channel, Run, Stop};
+use crate::channel::{Channel, Run};
 use crate::control::Core;
 use crate::history::ErrorKind;
 use crate::init::BringUp;
@@ -32,7 +32,7 @@ use crate::time::MS;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::ufs::registers::{
     HCS, Hcs, IS, Interrupts, UECDL, UECDME, UECN, UECPA, UECT, UecDl, UecDme, UecPa,
 };
@@ -127,11 +127,11 @@ impl Recovery {
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Resume => {
                     core.shared().orders.publish(0);
-                    core.peer.channel.turn_page();
+                    core.peer.channel.script.turn_page();
                     return Ok(());
                 }
             };
-            core.peer.channel.turn_page();
+            core.peer.channel.script.turn_page();
             self.stage = next;
         }
     }
@@ -182,20 +182,19 @@ impl Recovery {
     }
 
     fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
-        match self.bring_up.run(core) {
+        match settled(self.bring_up.run(core))? {
             Ok(()) => Ok(Stage::Resume),
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(_)) => {
+            Err(_) => {
                 self.resets += 1;
                 let channel = &mut core.peer.channel;
-                channel.errors.note(channel.now, ErrorKind::HostReset, self.resets.into());
+                channel.errors.note(channel.script.now(), ErrorKind::HostReset, self.resets.into());
                 if self.resets < RESETS {
                     self.bring_up = BringUp::default();
                     return Ok(Stage::Rest);
                 }
-                channel.errors.note(channel.now, ErrorKind::Gone, 0);
+                channel.errors.note(channel.script.now(), ErrorKind::Gone, 0);
                 channel.shared.orders.publish(Order::GONE);
-                Err(Stop::Failed(Error::Gone))
+                Err(Error::Gone.into())
             }
         }
     }
@@ -270,7 +269,7 @@ fn read_uic_errors<M: Machine>(channel: &mut Channel<M>) -> u64 {
             let value = channel.machine.read32(register);
             // ERR is at the same place in all five.
             if UecPa::from_bits(value).err() {
-                channel.errors.note(channel.now, kind, value);
+                channel.errors.note(channel.script.now(), kind, value);
                 found |= match kind {
                     ErrorKind::DataLink if UecDl::from_bits(value).pa_init_error() => LOST,
                     ErrorKind::Dme if UecDme::from_bits(value).generic() => LOST,
@@ -290,11 +289,9 @@ fn end_unit<M: Machine>(
     function: TaskFunction,
     lun: u8,
 ) -> Run<Stage> {
-    match power.resume(peer) {
-        Ok(()) => {}
-        // The reset that a failed wake-up asks for ends the unit's commands as well.
-        Err(Stop::Failed(_)) => return Ok(Stage::Stop),
-        Err(Stop::Pending) => return Err(Stop::Pending),
+    if settled(power.resume(peer))?.is_err() {
+        // The reset that it asked for ends the unit's commands as well.
+        return Ok(Stage::Stop);
     }
     let channel = &mut peer.channel;
     channel.effect(|channel| channel.shared.publish_hold(lun));

@@ -15,7 +15,7 @@
 //! the command and of its response, and data comes in blocks of 4 KiB. Callers see a difference
 //! only in [`RpmbUnit::block_length`].
 
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::exchange::{DATA_MAX, HostCommand, Moves, Reply, Segment};
 use crate::management::Peer;
 use crate::{Cause, Error, RpmbError};
@@ -156,12 +156,6 @@ pub struct RpmbUnit {
     pub blocks_max: u16,
     /// Size of each region in bytes; 0 if it does not exist.
     pub regions: [u64; 4],
-}
-
-impl From<RpmbError> for Stop {
-    fn from(error: RpmbError) -> Self {
-        Self::Failed(Error::Rpmb(error))
-    }
 }
 
 impl RpmbRequest {

@@ -2,7 +2,7 @@
 //! gear, lanes and rate series.
 
 use crate::Cause;
-use crate::channel::{Channel, Run, Stop};
+use crate::channel::{Channel, Run};
 use crate::device_quirks::{DeviceQuirk, DeviceQuirks};
 use crate::link::Link;
 use crate::options::LinkLimits;
@@ -10,6 +10,7 @@ use crate::platform::DmeSetting;
 use crate::quirks::Quirk;
 use crate::time::US;
 use flysch_api::machine::Machine;
+use flysch_script::{Primitives, settled};
 use flysch_wire::ufs::uic::UicAttribute as A;
 use flysch_wire::ufs::uic::{HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicResult};
 
@@ -192,13 +193,11 @@ impl DeviceQuirks {
             if !self.has(quirk) {
                 continue;
             }
-            match tune(channel) {
-                Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(failed) => refused = Err(failed),
-                Ok(()) => {}
+            if let failed @ Err(_) = settled(tune(channel))? {
+                refused = failed;
             }
         }
-        refused
+        refused.map_err(Into::into)
     }
 }
 

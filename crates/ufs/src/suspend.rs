@@ -7,7 +7,7 @@
 //! leads to a reset, and the lanes wait for it.
 
 use crate::Cause;
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::management::Peer;
 use crate::platform::{Event, Phase};
 use crate::power::Power;
@@ -17,7 +17,7 @@ use crate::uic::UicCommand;
 use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_script::Player;
+use flysch_script::{Replay, Stop};
 use flysch_wire::ufs::uic::UicOpcode;
 
 impl Power {

@@ -5,12 +5,13 @@
 //! was written last (FIFO), or what was written with GROUP NUMBER 18h (pinned).
 
 use crate::Error;
-use crate::channel::{Run, Stop};
+use crate::channel::Run;
 use crate::device_quirks::DeviceQuirk;
 use crate::facts::Device;
 use crate::management::Peer;
 use crate::query::Query;
 use flysch_api::machine::Machine;
+use flysch_script::settled;
 use flysch_wire::ufs::descriptor::{ExtendedWriteBooster, UnitDescriptor};
 use flysch_wire::ufs::query::{
     AttributeId, FlagId, WRITE_BOOSTER_SINCE, WriteBoosterFlushStatus, WriteBoosterPartialFlush,
@@ -172,11 +173,8 @@ impl WriteBooster {
             return Ok(false);
         }
         let in_progress = WriteBoosterFlushStatus::InProgress.into_bits();
-        match self.attribute(peer, AttributeId::WriteBoosterBufferFlushStatus) {
-            Ok(status) => Ok(status == u64::from(in_progress)),
-            Err(Stop::Failed(_)) => Ok(false),
-            Err(Stop::Pending) => Err(Stop::Pending),
-        }
+        let status = settled(self.attribute(peer, AttributeId::WriteBoosterBufferFlushStatus))?;
+        Ok(status.is_ok_and(|status| status == u64::from(in_progress)))
     }
 
     /// Its present state.

@@ -372,7 +372,7 @@ fn a_board_that_lacks_something_is_told_what() {
         (
             Board { memory_address: !4095, ..whole },
             options,
-            "memory_address: 4194304 bytes at 0xfffffffffffff000 end beyond the address space",
+            "memory_address: 8388608 bytes at 0xfffffffffffff000 end beyond the address space",
         ),
         (Board { memory_len: 0, ..whole }, options, "memory_len: DMA memory cannot have 0 bytes"),
         (whole, Options { queue: 9, ..options }, "queue: there is no 9"),

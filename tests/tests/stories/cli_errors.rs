@@ -123,6 +123,24 @@ fn what_is_named_and_absent_is_status_1() {
     assert_eq!(names(folder), before);
 }
 
+#[test]
+fn files_that_are_no_text_are_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("odd"), b"[a]\nname = \xFF\xFE\n").unwrap();
+    fs::create_dir(folder.join("tree")).unwrap();
+    for words in [
+        "bench odd",
+        "geom --rig odd tree",
+        "image create ubi -p 128KiB -m 2048 -o out odd",
+        "image create jffs2 -r tree -D odd -o out",
+        "lab linux --on ufs,size=16M --script odd",
+    ] {
+        assert_refused(&run_in(words, folder), 2, &["odd: is not text"], words);
+    }
+    assert_eq!(names(folder), ["odd", "tree"]);
+}
+
 /// A file that a verb reads is missed before its device is opened: this one could not be.
 #[test]
 fn a_missing_file_is_told_before_a_device_is_opened() {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Stdio};
 
-use flysch_tests::command::{flysch, run, run_in};
+use flysch_tests::command::{flysch, ran, run, run_in};
 use serde_json::Value;
 
 /// The output of a successful run.
@@ -125,6 +125,12 @@ fn help_completions_and_manual_page_are_there() {
     }
     assert!(count > 20, "{count} pages");
     assert_eq!(run("man bench nonsense").status, 2);
+    for words in ["--help", "--version", "help geom"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let told = ran(flysch().args(words.split(' ')).stdout(full).output().unwrap());
+        let expected = "flysch: standard output: No space left on device (os error 28)\n";
+        assert_eq!((told.status, &told.stderr[..]), (1, expected), "{words}");
+    }
     for words in ["--json completions bash", "--json man", "man bench --json"] {
         let ran = run(words);
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{words}");

@@ -1,6 +1,6 @@
 //! Files that the user named: `-`, a file, a device, a pipe.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
@@ -89,10 +89,19 @@ pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Res
         kind if kind.is_file() => File::open(path).map(drop),
         _ => Ok(()),
     };
-    let given = paths.into_iter().filter(|path| path.as_os_str() != "-");
-    given
-        .into_iter()
-        .try_for_each(|path| check(path).map_err(|error| Failure::of(path.display(), error)))
+    let mut given = paths.into_iter().filter(|path| path.as_os_str() != "-");
+    given.try_for_each(|path| check(path).map_err(|error| Failure::of(path.display(), error)))
+}
+
+/// The text of an input file.
+///
+/// # Errors
+/// The file, and why it cannot be read; it is a usage error if it is no text.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Failure::usage(format!("{}: is not text", path.display())),
+        _ => Failure::of(path.display(), error),
+    })
 }
 
 /// Refuses an output that is read as well: what is in it would be lost, or change while it is read.

@@ -1,22 +1,21 @@
 //! The device's side of the command line: its states, and what each command does in them.
 
-use alloc::collections::BTreeSet;
-
 use flysch_api::machine::Instant;
 use flysch_wire::mmc::command::{
     BlockCount, CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI, OCR_POWERED_UP, OCR_SECTOR_MODE,
-    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access,
+    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, access,
 };
-use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
-use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd, SECTOR};
+use flysch_wire::mmc::ext_csd::{self as at, hs_timing, partition};
+use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
 
 use super::config::Config;
-use super::ext_csd::{self, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::ext_csd::{self, ExtendedCsd, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::parts::Parts;
 use super::profile::Dialect;
-use super::provision::{self, Layout};
+use super::protection::Protection;
 use super::rpmb::Rpmb;
 use super::sd::{self, Sd};
-use crate::media::cache::Units;
+use super::signal::Signal;
 use crate::store::Store;
 
 /// After power-on or CMD0 the device says for so long that it is busy, nanoseconds.
@@ -29,8 +28,6 @@ const SANITIZE_NS: u64 = 400_000_000;
 const BKOPS_NS: u64 = 60_000_000;
 /// Sleep and awake, nanoseconds.
 const SLEEP_NS: u64 = 2_000_000;
-/// Partitions lie so far apart on the medium: log2 of bytes.
-const PLACE_SHIFT: u32 = 42;
 /// Largest device whose bytes are addressed: 2 GiB (7.4.57, OCR bit 30).
 pub(super) const BYTES_MAX: u64 = 2 << 30;
 /// The relative address a device has before CMD3.
@@ -98,27 +95,19 @@ pub(super) struct Answer {
     pub(super) busy: Busy,
 }
 
-/// A partition with data.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) store: Store,
-    pub(super) size: u64,
-}
+impl Answer {
+    /// That to a command that is not answered.
+    const NONE: Self = Self::of(Response::None);
 
-/// The partitions by PARTITION_ACCESS.
-#[derive(Debug)]
-pub(super) struct Parts(pub(super) [Option<Part>; 8]);
-
-impl Units for Parts {
-    /// Sectors are written whole, or not at all.
-    fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)> {
-        self.0.get_mut(usize::from(number))?.as_mut().map(|part| (&mut part.store, true))
+    /// A response alone.
+    pub(super) const fn of(response: Response) -> Self {
+        Self { response, phase: None, busy: Busy::None }
     }
-}
 
-/// Where a partition lies on the medium.
-pub(super) const fn base(part: u8) -> u64 {
-    (part as u64) << PLACE_SHIFT
+    /// R2.
+    const fn long(register: u128) -> Self {
+        Self::of(Response::Long(register))
+    }
 }
 
 /// READ_BL_LEN and C_SIZE, with the largest C_SIZE_MULT, of up to 2 GiB.
@@ -161,17 +150,13 @@ pub(super) struct Card {
     pub(super) rca: u16,
     cid: u128,
     csd: u128,
-    pub(super) ext_csd: ExtCsd,
-    /// EXT_CSD at power-on.
-    fresh: ExtCsd,
+    pub(super) ext_csd: ExtendedCsd,
     /// Error bits the next R1 tells.
     errors: u32,
     /// CMD23 before.
     count: Option<BlockCount>,
     /// CMD35 and CMD36 before.
     pub(super) erase: (Option<u32>, Option<u32>),
-    /// CMD44 before.
-    params: Option<TaskParams>,
     /// Tasks the device has.
     pub(super) tasks: u32,
     /// When it is powered up.
@@ -180,20 +165,16 @@ pub(super) struct Card {
     pub(super) is_powered: bool,
     pub(super) parts: Parts,
     pub(super) rpmb: Rpmb,
-    /// Write protect groups of the user area that are protected.
-    pub(super) protected: BTreeSet<u32>,
+    /// What of the user area is protected.
+    pub(super) protection: Protection,
     /// What was erased just now: partition, offset, bytes.
     pub(super) erased: Option<(u8, u64, u64)>,
-    /// Sectors of new firmware that came.
-    pub(super) firmware: u32,
-    /// Bytes ever written.
-    pub(super) written: u64,
     /// Bytes of the device, whatever partitions take of them.
     size: u64,
     /// Addresses count sectors (0) or bytes (9: a shift).
     pub(super) address_shift: u32,
-    /// What the next power-on makes.
-    next: Option<Layout>,
+    /// The voltage of its lines.
+    pub(super) signal: Signal,
     /// What an SD card has of its own; its EXT_CSD is all zeros.
     pub(super) sd: Option<Sd>,
 }
@@ -208,14 +189,8 @@ impl Card {
     }
 
     fn emmc(config: &mut Config) -> Self {
-        let fresh = ext_csd::power_on(config);
-        let part = |size: u64| (size != 0).then(|| Part { store: Store::memory(size), size });
-        let general = |n: usize| part(config.general.get(n).copied().unwrap_or(0));
         let user = config.store.take().unwrap_or_else(|| Store::memory(config.size));
-        let user = Some(Part { store: user, size: config.size });
-        let boot = || part(config.boot_size);
-        let parts =
-            Parts([user, boot(), boot(), None, general(0), general(1), general(2), general(3)]);
+        let general = core::array::from_fn(|n| config.general.get(n).copied().unwrap_or(0));
         let cid = Cid {
             manufacturer: 0xFE,
             oem: 0x014E,
@@ -229,25 +204,21 @@ impl Card {
             rca: RCA,
             cid: cid.emit(),
             csd: csd(config.size),
-            ext_csd: fresh.clone(),
-            fresh,
+            ext_csd: ExtendedCsd::new(ext_csd::power_on(config)),
             errors: 0,
             count: None,
             erase: (None, None),
-            params: None,
             tasks: 0,
             ready_at: POWER_UP_NS,
             is_busy: false,
             is_powered: true,
-            parts,
+            parts: Parts::new((user, config.size), config.boot_size, general),
             rpmb: Rpmb::new(config.rpmb_size),
-            protected: BTreeSet::new(),
+            protection: Protection::default(),
             erased: None,
-            firmware: 0,
-            written: 0,
             size: config.size,
             address_shift: if config.size > BYTES_MAX { 0 } else { 9 },
-            next: None,
+            signal: Signal::FIXED,
             sd: None,
         }
     }
@@ -257,30 +228,25 @@ impl Card {
         (config.boot_size, config.rpmb_size) = (0, 0);
         config.general.clear();
         let (cid, csd) = sd::registers(config);
-        let none = ExtCsd::default();
         let device = Self::emmc(config);
-        let (ext_csd, fresh) = (none.clone(), none);
+        let ext_csd = ExtendedCsd::new(ExtCsd::default());
         let sd = Some(Sd::new(modes));
-        Self { rca: 0, cid, csd, ext_csd, fresh, sd, ..device }
+        Self { rca: 0, cid, csd, ext_csd, signal: Signal::HIGH, sd, ..device }
     }
 
     /// Power came.
     pub(super) fn power_on(&mut self, now: u64) {
         self.reset(now);
-        if let Some(sd) = &mut self.sd {
-            sd.power_on();
-        }
+        self.signal.power_on();
     }
 
     /// Power came, or CMD0: everything volatile is as at first.
     fn reset(&mut self, now: u64) {
-        let firmware = self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].to_vec();
-        self.ext_csd = self.fresh.clone();
-        self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].copy_from_slice(&firmware);
+        self.ext_csd.reset();
         self.state = CardState::Idle;
         self.rca = if self.sd.is_some() { 0 } else { RCA };
         (self.errors, self.tasks) = (0, 0);
-        (self.count, self.erase, self.params) = (None, (None, None), None);
+        (self.count, self.erase) = (None, (None, None));
         self.is_busy = false;
         self.ready_at = now + POWER_UP_NS;
         if let Some(sd) = &mut self.sd {
@@ -294,11 +260,6 @@ impl Card {
         if let Some(sd) = &mut self.sd {
             sd.end_data();
         }
-    }
-
-    /// Whether the cache keeps what is written.
-    pub(super) fn has_cache_on(&self) -> bool {
-        self.ext_csd.byte(at::CACHE_CTRL) & 1 != 0
     }
 
     /// It did not cross the bus, or not well. With a count of its own the device is done; else it
@@ -317,18 +278,7 @@ impl Card {
         if let Some(sd) = &self.sd {
             return sd.lines();
         }
-        match self.ext_csd.byte(at::BUS_WIDTH) & 0xF {
-            bus_width::FOUR => (4, false),
-            bus_width::EIGHT => (8, false),
-            bus_width::FOUR_DDR => (4, true),
-            bus_width::EIGHT_DDR => (8, true),
-            _ => (1, false),
-        }
-    }
-
-    /// HS_TIMING.
-    pub(super) fn timing(&self) -> u8 {
-        self.ext_csd.byte(at::HS_TIMING) & 0xF
+        self.ext_csd.lines()
     }
 
     /// The fastest clock of its timing, Hz.
@@ -336,7 +286,7 @@ impl Card {
         if matches!(self.state, CardState::Idle | CardState::Ready | CardState::Identification) {
             return 400_000;
         }
-        match (&self.sd, self.timing()) {
+        match (&self.sd, self.ext_csd.timing()) {
             (Some(sd), _) => sd.clock_max(),
             (_, hs_timing::LEGACY) => 26_000_000,
             (_, hs_timing::HIGH_SPEED) => 52_000_000,
@@ -347,12 +297,10 @@ impl Card {
     /// R1 now; the errors are told once.
     pub(super) fn status(&mut self) -> u32 {
         let state = if self.is_busy { CardState::Programming } else { self.state };
-        let urgent =
-            self.ext_csd.byte(at::EXCEPTION_STATUS) & self.ext_csd.byte(at::EXCEPTION_CTRL);
         let status = CardStatus::new()
             .with_state(state)
             .with_ready_for_data(!self.is_busy)
-            .with_exception_event(urgent != 0);
+            .with_exception_event(self.ext_csd.has_event());
         status.into_bits() | core::mem::take(&mut self.errors)
     }
 
@@ -399,7 +347,7 @@ impl Card {
             }
             (CommandIndex::GoIdleState, CardState::Sleep) => {
                 self.reset(now.nanos());
-                self.none()
+                Some(Answer::NONE)
             }
             (_, CardState::Sleep) => None,
             (CommandIndex::SendOpCond, CardState::Idle | CardState::Ready) => {
@@ -437,14 +385,14 @@ impl Card {
         match (index, self.state) {
             (CommandIndex::GoIdleState, _) => {
                 self.reset(now);
-                self.none()
+                Some(Answer::NONE)
             }
             (CommandIndex::AllSendCid, CardState::Ready) => {
                 self.state = CardState::Identification;
-                self.long(self.cid)
+                Some(Answer::long(self.cid))
             }
-            (CommandIndex::SendCsd, CardState::StandBy) if mine => self.long(self.csd),
-            (CommandIndex::SendCid, CardState::StandBy) if mine => self.long(self.cid),
+            (CommandIndex::SendCsd, CardState::StandBy) if mine => Some(Answer::long(self.csd)),
+            (CommandIndex::SendCid, CardState::StandBy) if mine => Some(Answer::long(self.cid)),
             (CommandIndex::SelectCard, CardState::StandBy) if mine => {
                 let answer = self.answer(Busy::None);
                 self.state = CardState::Transfer;
@@ -452,7 +400,7 @@ impl Card {
             }
             (CommandIndex::SelectCard, CardState::Transfer) if !mine => {
                 self.state = CardState::StandBy;
-                self.none()
+                Some(Answer::NONE)
             }
             (CommandIndex::StopTransmission, _) if self.is_busy && argument & HPI == 0 => {
                 self.answer(Busy::None)
@@ -466,11 +414,6 @@ impl Card {
             (_, CardState::Transfer) => in_transfer(self, count),
             _ => self.ignore(),
         }
-    }
-
-    /// A command that is not answered.
-    fn none(&self) -> Option<Answer> {
-        Some(Answer { response: Response::None, phase: None, busy: Busy::None })
     }
 
     /// Commands that read and write sectors, if they are taken now.
@@ -491,11 +434,6 @@ impl Card {
         }
     }
 
-    pub(super) fn long(&self, register: u128) -> Option<Answer> {
-        let response = Response::Long(register);
-        Some(Answer { response, phase: None, busy: Busy::None })
-    }
-
     fn power_up(&mut self, argument: u32, now: u64) -> Answer {
         let mut ocr = OCR_VOLTAGES;
         if self.address_shift == 0 {
@@ -505,7 +443,7 @@ impl Card {
             ocr |= OCR_POWERED_UP;
             self.state = CardState::Ready;
         }
-        Answer { response: Response::Ocr(ocr), phase: None, busy: Busy::None }
+        Answer::of(Response::Ocr(ocr))
     }
 
     fn sleep(&mut self, argument: u32) -> Option<Answer> {
@@ -518,11 +456,9 @@ impl Card {
     /// CMD13, which may be the high priority interrupt, or ask for the queue.
     fn send_status(&mut self, argument: u32) -> Option<Answer> {
         if argument & SEND_QUEUE_STATUS != 0 {
-            let response = Response::Status(self.tasks);
-            return Some(Answer { response, phase: None, busy: Busy::None });
+            return Some(Answer::of(Response::Status(self.tasks)));
         }
-        let on = self.ext_csd.byte(at::HPI_MGMT) & 1 != 0;
-        if argument & HPI != 0 && on && self.is_busy {
+        if argument & HPI != 0 && self.ext_csd.has_hpi_on() && self.is_busy {
             return self.answer(Busy::Interrupted);
         }
         self.answer(Busy::None)
@@ -534,21 +470,18 @@ impl Card {
         argument: u32,
         (count, switch_fails): (Option<BlockCount>, bool),
     ) -> Option<Answer> {
-        let queueing = self.ext_csd.byte(at::CMDQ_MODE_EN) & 1 != 0;
+        let queueing = self.ext_csd.has_queue_on();
         let sector = argument >> self.address_shift;
         match index {
-            CommandIndex::QueuedTaskParams if queueing => {
-                self.params = Some(TaskParams::from_bits(argument));
-                self.answer(Busy::None)
-            }
+            CommandIndex::QueuedTaskParams if queueing => self.answer(Busy::None),
             CommandIndex::CmdqTaskMgmt if queueing => self.manage_tasks(argument),
             CommandIndex::Switch => self.switch(SwitchArgument::from_bits(argument), switch_fails),
             CommandIndex::SendExtCsd => {
-                self.refresh();
+                self.ext_csd.refresh(self.parts.written(), self.size);
                 self.phase(true, Load::ExtCsd, Some(1))
             }
             CommandIndex::SetBlockCount => self.set_count(BlockCount::from_bits(argument)),
-            CommandIndex::SendTuningBlock if self.timing() == hs_timing::HS200 => {
+            CommandIndex::SendTuningBlock if self.ext_csd.timing() == hs_timing::HS200 => {
                 self.phase(true, Load::Tuning, Some(1))
             }
             CommandIndex::EraseGroupStart => self.set_erase_start(argument),
@@ -581,75 +514,37 @@ impl Card {
         Some(Answer { response, phase: Some(Phase { read, load, blocks }), busy: Busy::None })
     }
 
-    /// The partition that is selected.
-    pub(super) fn selected(&self) -> u8 {
-        self.ext_csd.byte(at::PARTITION_CONFIG) & partition::MASK
-    }
-
     /// What `blocks` sectors from `first` on are, or why they cannot be moved.
     pub(super) fn range(&self, read: bool, first: u32, blocks: u32) -> Result<u8, CardStatus> {
         let none = CardStatus::new();
-        let part = self.selected();
-        let Some(there) = &self.parts.0[usize::from(part)] else {
-            return Err(none.with_out_of_range(true));
-        };
+        let part = self.ext_csd.selected();
         let end = (u64::from(first) + u64::from(blocks)) * 512;
-        if end > there.size {
+        if self.parts.size(part).is_none_or(|size| end > size) {
             return Err(none.with_out_of_range(true));
         }
-        if !read && self.is_protected(part, first, blocks) {
+        let is_protected = self.ext_csd.protects(part)
+            || part == partition::USER && self.protection.covers(first, blocks);
+        if !read && is_protected {
             return Err(none.with_wp_violation(true));
         }
         Ok(part)
     }
 
-    /// Log2 of the bytes that are read and written together.
-    pub(super) fn grain_shift(&self) -> u32 {
-        self.ext_csd.data_sector_bytes().ilog2()
-    }
-
-    /// Whether a range is of whole native sectors, where the device has those, or what is wrong
-    /// with it ("Large sector size" of JESD84-B51).
-    #[inline]
-    pub(super) fn whole(&self, first: u32, blocks: u32) -> Result<(), CardStatus> {
-        let part = self.ext_csd.data_sector_bytes() / SECTOR - 1;
-        let none = CardStatus::new();
-        if first & part != 0 {
-            return Err(none.with_address_misalign(true));
-        }
-        if blocks & part != 0 {
-            return Err(none.with_block_len_error(true));
-        }
-        Ok(())
-    }
-
-    fn is_protected(&self, part: u8, first: u32, blocks: u32) -> bool {
-        match part {
-            partition::BOOT0 => self.ext_csd.byte(at::BOOT_WP_STATUS) & 3 != 0,
-            partition::BOOT1 => self.ext_csd.byte(at::BOOT_WP_STATUS) & 0xC != 0,
-            partition::USER => {
-                let last = first.saturating_add(blocks.max(1) - 1) / PROTECT_GROUP;
-                self.protected.range(first / PROTECT_GROUP..=last).next().is_some()
-            }
-            _ => false,
-        }
-    }
-
     fn transfer(&mut self, read: bool, place: u32, count: Option<BlockCount>) -> Option<Answer> {
         let blocks = count.map(|count| u32::from(count.blocks()));
         let reliable = count.is_some_and(|count| count.reliable() || count.forced());
-        if self.selected() == partition::RPMB {
+        if self.ext_csd.selected() == partition::RPMB {
             let blocks = blocks.filter(|&blocks| blocks != 0);
             let Some(blocks) = blocks else {
                 return self.refuse(CardStatus::new().with_error(true));
             };
             return self.phase(read, Load::Rpmb(reliable), Some(blocks));
         }
-        if !read && self.ext_csd.byte(at::MODE_CONFIG) == 1 {
+        if !read && self.ext_csd.takes_firmware() {
             if place != FFU_ARGUMENT {
                 return self.refuse(CardStatus::new().with_out_of_range(true));
             }
-            if let Err(error) = self.whole(0, blocks.unwrap_or(0)) {
+            if let Err(error) = self.ext_csd.whole(0, blocks.unwrap_or(0)) {
                 return self.refuse(error);
             }
             return self.phase(false, Load::Firmware, blocks);
@@ -661,7 +556,7 @@ impl Card {
         if first << self.address_shift != place {
             return self.refuse(CardStatus::new().with_address_misalign(true));
         }
-        if let Err(error) = self.whole(first, blocks.unwrap_or(0)) {
+        if let Err(error) = self.ext_csd.whole(first, blocks.unwrap_or(0)) {
             return self.refuse(error);
         }
         match self.range(read, first, blocks.unwrap_or(1)) {
@@ -676,10 +571,16 @@ impl Card {
     fn switch(&mut self, argument: SwitchArgument, fails: bool) -> Option<Answer> {
         let effect = match fails || self.chooses_nothing(argument) {
             true => None,
-            false => ext_csd::switch(&mut self.ext_csd, argument, self.tasks != 0),
+            false => self.ext_csd.switch(argument, self.tasks != 0),
         };
         let effect = match effect {
-            Some(Switched::Partitioned) => self.partition(),
+            Some(Switched::Partitioned) => {
+                let layout = self.ext_csd.complete(self.size, self.address_shift);
+                layout.map(|layout| {
+                    self.parts.set_next(layout);
+                    Switched::Value
+                })
+            }
             effect => effect,
         };
         let answer = |card: &mut Self, busy| card.answer(busy);
@@ -693,8 +594,7 @@ impl Card {
                 answer(self, Busy::Medium)
             }
             Some(Switched::Bkops) => {
-                self.ext_csd.0[usize::from(at::BKOPS_STATUS)] = 0;
-                self.ext_csd.0[usize::from(at::EXCEPTION_STATUS)] = 0;
+                self.ext_csd.set_urgent(false);
                 answer(self, Busy::For(BKOPS_NS))
             }
             Some(Switched::Sanitize) => answer(self, Busy::For(SANITIZE_NS)),
@@ -708,70 +608,26 @@ impl Card {
         argument.access() == access::WRITE_BYTE
             && argument.index() == at::PARTITION_CONFIG
             && access >= partition::GP1
-            && self.parts.0[usize::from(access)].is_none()
-    }
-
-    /// PARTITION_SETTING_COMPLETED: the settings are for ever if they fit.
-    fn partition(&mut self) -> Option<Switched> {
-        let layout = Layout::of(&self.ext_csd, self.size, self.address_shift)?;
-        self.ext_csd.0[usize::from(at::PARTITION_SETTING_COMPLETED)] = 1;
-        provision::copy(&self.ext_csd, &mut self.fresh);
-        self.next = Some(layout);
-        Some(Switched::Value)
+            && self.parts.size(access).is_none()
     }
 
     /// After power-on the device is the one that was asked for. What was in the user area stays as
     /// far as it fits; the partitions are empty.
     pub(super) fn take_partitions(&mut self) {
-        let Some(layout) = self.next.take() else { return };
-        let sectors = (layout.user / 512).min(u32::MAX.into()) as u32;
-        self.fresh.0[usize::from(at::SEC_COUNT)..][..4].copy_from_slice(&sectors.to_le_bytes());
+        let Some(layout) = self.parts.take_next() else { return };
+        self.ext_csd.set_user(layout.user);
         if self.size <= BYTES_MAX {
             self.csd = csd(layout.user);
         }
-        for access in [partition::USER].into_iter().chain(partition::GP1..=partition::MASK) {
-            let size = layout.size(access).unwrap_or(0);
-            match &mut self.parts.0[usize::from(access)] {
-                Some(part) => part.size = size,
-                none if size != 0 => *none = Some(Part { store: Store::memory(size), size }),
-                _ => {}
-            }
-        }
-        self.protected.clear();
-    }
-
-    /// The fields that follow from what happened.
-    fn refresh(&mut self) {
-        // Life times in tenths of 3000 cycles of the user area.
-        let life = self.written / (self.size.max(1) * 300) + 1;
-        let life = life.min(11) as u8;
-        let bytes = &mut self.ext_csd.0;
-        (bytes[at::LIFE_TIME_A], bytes[at::LIFE_TIME_B]) = (life, life);
-        bytes[at::PRE_EOL_INFO] = if life > 10 { 3 } else { 1 };
-        bytes[at::FFU_SECTORS..][..4].copy_from_slice(&self.firmware.to_le_bytes());
-    }
-
-    /// Urgent background operations, as they become necessary.
-    pub(super) fn set_urgent(&mut self) {
-        self.ext_csd.0[usize::from(at::BKOPS_STATUS)] = 2;
-        self.ext_csd.0[usize::from(at::EXCEPTION_STATUS)] |= at::exception::URGENT_BKOPS as u8;
-    }
-
-    /// New firmware runs after a reset.
-    pub(super) fn take_firmware(&mut self) {
-        if core::mem::take(&mut self.firmware) != 0 {
-            let place = usize::from(at::FIRMWARE_VERSION);
-            self.ext_csd.0[place + 7] = self.ext_csd.0[place + 7].wrapping_add(1);
-        }
+        self.protection.clear();
     }
 
     /// CMD44 and CMD45 of the engine: a task, or the error the device answers with.
     pub(super) fn queue(&mut self, read: bool, first: u32, blocks: u32) -> Result<u8, CardStatus> {
-        let queueing = self.ext_csd.byte(at::CMDQ_MODE_EN) & 1 != 0;
-        if !queueing || blocks == 0 {
+        if !self.ext_csd.has_queue_on() || blocks == 0 {
             return Err(CardStatus::new().with_illegal_command(true));
         }
-        self.whole(first, blocks)?;
+        self.ext_csd.whole(first, blocks)?;
         self.range(read, first, blocks)
     }
 

@@ -1,6 +1,5 @@
 //! The SD host controller's registers: what reads answer, what writes set off, resets.
 
-use flysch_wire::mmc::ext_csd::{self as at, bus_width};
 use flysch_wire::mmc::sdhci::{
     self as reg, Block, Capabilities, Clock, Command, Control, Control2, Interrupts, Present, dma,
     uhs, voltage,
@@ -161,6 +160,7 @@ impl Registers {
     }
 
     /// The clock at the card, Hz.
+    #[inline]
     pub(super) fn hertz(&self) -> u64 {
         if !self.clock.card() || !self.clock.internal() {
             return 0;
@@ -280,6 +280,7 @@ impl Registers {
     }
 
     /// Whether the buffer port has a block for the host, and whether it takes one.
+    #[inline]
     pub(super) fn offers(&self) -> (bool, bool) {
         (self.present.read_ready(), self.present.write_ready())
     }
@@ -316,16 +317,15 @@ impl Registers {
     /// Whether host and card use the bus the same way: lines, edges, clock, strobe, and a sampling
     /// point where one is needed.
     pub(super) fn agrees_with(&self, card: &Card) -> bool {
-        let strobe = card.ext_csd.byte(at::BUS_WIDTH) & bus_width::STROBE != 0;
         let sampled = !self.needs_tuning() || self.control2.tuned() && !self.is_detuned;
         self.lines() == card.lines()
             && self.hertz() <= card.clock_max()
-            && (self.has_strobe() == strobe || !self.lines().1)
+            && (self.has_strobe() == card.ext_csd.has_strobe() || !self.lines().1)
             && sampled
     }
 
-    /// What a register says; `queueing` as the engine has it. PRESENT lacks what card and transfer
-    /// have to say, which is `present`.
+    /// What a register says but PRESENT, which is [`present`](Self::present); `queueing` as the
+    /// engine has it.
     #[inline]
     pub(super) fn read(&self, offset: u32, queueing: bool) -> u32 {
         match offset {
@@ -358,7 +358,7 @@ impl Registers {
     /// PRESENT with what the card does to its lines, as long as data is on its way (`transfer`) or
     /// awaited (`inhibit`).
     pub(super) fn present(&self, card: &Card, transfer: bool, inhibit: bool) -> Present {
-        let held = card.holds_lines();
+        let held = card.signal.is_held();
         let data = match (held, card.is_busy) {
             (true, _) => 0,
             (_, true) => 0xE,

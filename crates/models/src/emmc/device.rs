@@ -6,13 +6,13 @@ use flysch_wire::mmc::CardState;
 use flysch_wire::mmc::command::CommandIndex;
 
 use super::backend::Backend;
-use super::card::{Answer, Busy, Card, Load, base};
+use super::card::{Answer, Busy, Card, Load};
 use super::clock::{Clock, Event};
 use super::config::Config;
 use super::profile::level;
+use super::sd::Sd;
 use super::transfer::{Failed, List};
 use crate::faults::{Injector, Kind};
-use crate::media::Span;
 use crate::media::cache::{Cache, Loss};
 use crate::media::energy::Energy;
 use crate::store::StoreError;
@@ -116,7 +116,7 @@ impl Device {
 
     /// The card begins anew, as what was asked of it before makes it.
     fn begin(&mut self, runs: bool, now: u64) {
-        self.card.take_firmware();
+        self.card.ext_csd.take_firmware();
         self.card.take_partitions();
         self.card.power_on(now);
         self.meter(runs, now);
@@ -198,17 +198,6 @@ impl Device {
         is_done
     }
 
-    /// What `blocks` sectors are on the medium.
-    #[inline]
-    pub(super) fn span(&self, part: u8, first: u32, blocks: u32) -> Span {
-        let limit = self.card.parts.0[usize::from(part)].as_ref().map_or(0, |part| part.size);
-        Span {
-            address: base(part) + u64::from(first) * 512,
-            len: u64::from(blocks) * 512,
-            limit: base(part) + limit,
-        }
-    }
-
     /// Moves data between the host's memory and what it is of.
     #[inline]
     pub(super) fn transfer(
@@ -230,16 +219,14 @@ impl Device {
         if !read {
             self.keep_old(part, offset, bytes)?;
         }
-        let Some(there) = &mut self.card.parts.0[usize::from(part)] else {
-            return Err(Failed::Store);
-        };
-        let store = &mut there.store;
+        let parts = &mut self.card.parts;
         if read {
+            let store = parts.store(part).ok_or(Failed::Store)?;
             return list.copy((memory, true), bytes, |done, (region, at), len| {
                 store.read(offset + done, region, at, len)
             });
         }
-        self.card.written += bytes;
+        let store = parts.store_to_write(part, bytes).ok_or(Failed::Store)?;
         list.copy((memory, false), bytes, |done, (region, at), len| {
             store.write(offset + done, region, at, len)
         })
@@ -252,28 +239,28 @@ impl Device {
         }
         // The write counts as arrived right after this.
         let mark = self.backend.arrived_total() + bytes;
-        let shift = self.card.grain_shift();
+        let shift = self.card.ext_csd.grain_shift();
         // What comes through the buffer port comes in parts: a sector is kept with its first.
         let first = offset.next_multiple_of(1 << shift);
         let rest = (offset + bytes).saturating_sub(first);
-        let Some(there) = &mut self.card.parts.0[usize::from(part)] else { return Ok(()) };
-        self.cache.keep((part, shift), &mut there.store, (first, rest), mark)
+        let Some(store) = self.card.parts.store(part) else { return Ok(()) };
+        self.cache.keep((part, shift), store, (first, rest), mark)
     }
 
     /// Gives data to the host from `done` on.
     pub(super) fn give(&mut self, load: Load, done: u64, data: &mut [u8]) -> Result<(), Failed> {
         let from = match load {
             Load::Sectors { part, offset, .. } => {
-                let there = self.card.parts.0[usize::from(part)].as_mut();
-                return Ok(there.ok_or(Failed::Store)?.store.get(offset + done, data)?);
+                let store = self.card.parts.store(part).ok_or(Failed::Store)?;
+                return Ok(store.get(offset + done, data)?);
             }
-            Load::ExtCsd => self.card.ext_csd.0.to_vec(),
-            Load::Protection(group) => self.card.protection(group).to_be_bytes().to_vec(),
+            Load::ExtCsd => self.card.ext_csd.bytes().to_vec(),
+            Load::Protection(group) => self.card.protection.bits(group).to_be_bytes().to_vec(),
             Load::ProtectionTypes(group) => {
-                self.card.protection_types(group).to_be_bytes().to_vec()
+                self.card.protection.types(group).to_be_bytes().to_vec()
             }
             Load::Rpmb(_) => self.card.rpmb.read(data.len() / 512),
-            Load::Message => self.card.message().to_vec(),
+            Load::Message => self.card.sd.as_ref().map_or(&[][..], Sd::message).to_vec(),
             Load::Tuning | Load::Firmware => return Ok(()),
         };
         let len = data.len().min(from.len());
@@ -287,14 +274,13 @@ impl Device {
             Load::Sectors { part, offset, .. } => {
                 let (at, len) = (offset + done, data.len() as u64);
                 let kept = self.keep_old(part, at, len);
-                let there = self.card.parts.0[usize::from(part)].as_mut();
-                let put = there.map(|there| there.store.put(at, data));
-                self.card.written += len;
+                let store = self.card.parts.store_to_write(part, len);
+                let put = store.map(|store| store.put(at, data));
                 kept?;
                 put.ok_or(Failed::Store)??;
             }
             Load::Rpmb(reliable) => self.card.rpmb.write(data, reliable),
-            Load::Firmware => self.card.firmware += (data.len() / 512) as u32,
+            Load::Firmware => self.card.ext_csd.firmware_came((data.len() / 512) as u32),
             _ => {}
         }
         Ok(())

@@ -116,9 +116,15 @@ impl Engine {
         self.status.into_bits() & self.signal_enable != 0
     }
 
-    /// Interrupts so far, and completions without one because it is not enabled.
-    pub(super) fn interrupts(&self) -> (u64, u64) {
-        (self.interrupts, self.silent)
+    /// Interrupts so far.
+    pub(super) fn interrupts(&self) -> u64 {
+        self.interrupts
+    }
+
+    /// Completions so far without an interrupt, because that is not enabled.
+    #[inline]
+    pub(super) fn silent(&self) -> u64 {
+        self.silent
     }
 
     /// Whether a name is of a task that has not ended.
@@ -354,7 +360,7 @@ impl Engine {
         let accepted = device.backend.accept(clock.nanos());
         let ready = match read {
             true => {
-                let span = device.span(part, first, blocks);
+                let span = device.card.parts.span(part, first, blocks);
                 device.backend.read(span, accepted)
             }
             false => Ready { first: accepted, last: accepted },
@@ -435,7 +441,8 @@ impl Engine {
             return self.complete(name, device, clock, faults);
         }
         device.backend.arrived(bytes);
-        let settles = !device.card.has_cache_on() || descriptor.reliable() || descriptor.forced();
+        let settles =
+            !device.card.ext_csd.has_cache_on() || descriptor.reliable() || descriptor.forced();
         if settles {
             device.backend.settle(name.number);
         }
@@ -454,10 +461,11 @@ impl Engine {
         clock: &mut Clock,
         faults: &mut Injector,
     ) {
-        for number in 0..TASKS {
-            if device.backend.is_settled(number) {
-                self.complete(self.tasks.name(number), device, clock, faults);
-            }
+        let mut settled = device.backend.settled();
+        while settled != 0 {
+            let number = settled.trailing_zeros() as u8;
+            settled &= settled - 1;
+            self.complete(self.tasks.name(number), device, clock, faults);
         }
     }
 
@@ -595,3 +603,6 @@ impl Engine {
         self.pump(host, &mut device.backend, clock);
     }
 }
+
+#[cfg(test)]
+mod tests;

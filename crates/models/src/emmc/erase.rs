@@ -1,10 +1,10 @@
-//! Sectors that are given up, and groups of them that are protected from that and from writes.
+//! Sectors that are given up, and that are protected from that and from writes.
 
 use flysch_wire::mmc::CardStatus;
 use flysch_wire::mmc::command::erase;
 
 use super::card::{Answer, Busy, Card, SWITCH_NS};
-use super::ext_csd::{ERASE_GROUP, PROTECT_GROUP};
+use super::ext_csd::ERASE_GROUP;
 
 /// Erase or trim: for the command, and for each erase group, nanoseconds.
 const ERASE_NS: u64 = 500_000;
@@ -47,7 +47,7 @@ impl Card {
             return self.refuse(CardStatus::new().with_erase_param(true));
         }
         let blocks = (last - first).saturating_add(1);
-        if let Err(error) = self.whole(first, blocks) {
+        if let Err(error) = self.ext_csd.whole(first, blocks) {
             return self.refuse(error);
         }
         let part = match self.range(false, first, blocks) {
@@ -55,42 +55,23 @@ impl Card {
             Err(error) => return self.refuse(error),
         };
         let (offset, bytes) = (u64::from(first) * 512, u64::from(blocks) * 512);
-        let number = part;
-        if removes
-            && let Some(part) = &mut self.parts.0[usize::from(part)]
-            && part.store.discard(offset, bytes).is_err()
-        {
-            return self.refuse(CardStatus::new().with_error(true));
-        }
         if removes {
-            self.erased = Some((number, offset, bytes));
+            let store = self.parts.store(part);
+            if store.is_some_and(|store| store.discard(offset, bytes).is_err()) {
+                return self.refuse(CardStatus::new().with_error(true));
+            }
+            self.erased = Some((part, offset, bytes));
         }
         let nanos = ERASE_NS + u64::from(blocks.div_ceil(ERASE_GROUP)) * GROUP_NS;
         self.answer(Busy::For(nanos))
     }
 
+    /// The write protect group of a sector is protected from now on, or no longer.
     pub(super) fn protect(&mut self, sector: u32, on: bool) -> Option<Answer> {
         if let Err(error) = self.range(true, sector, 1) {
             return self.refuse(error);
         }
-        let group = sector / PROTECT_GROUP;
-        if on {
-            self.protected.insert(group);
-        } else {
-            self.protected.remove(&group);
-        }
+        self.protection.set(sector, on);
         self.answer(Busy::For(SWITCH_NS))
-    }
-
-    /// CMD30's data: 32 groups from this one on.
-    pub(super) fn protection(&self, first: u32) -> u32 {
-        let set = |n: &u32| self.protected.contains(&first.saturating_add(*n));
-        (0..32).filter(set).fold(0, |bits, n| bits | 1 << n)
-    }
-
-    /// CMD31's data: two bits for each of 32 groups; what is protected is so until it is cleared.
-    pub(super) fn protection_types(&self, first: u32) -> u64 {
-        let bits = self.protection(first);
-        (0..32).filter(|n| bits >> n & 1 != 0).fold(0, |types, n| types | 1 << (2 * n))
     }
 }

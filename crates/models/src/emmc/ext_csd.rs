@@ -1,11 +1,11 @@
 //! EXT_CSD of the device: what it says at power-on, and what CMD6 changes.
 
-use flysch_wire::mmc::ExtCsd;
 use flysch_wire::mmc::command::{SwitchArgument, access};
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition, sec_feature};
+use flysch_wire::mmc::{CardStatus, ExtCsd, SECTOR};
 
 use super::config::{Config, GENERAL_UNIT, PARTITION_UNIT};
-use super::provision::{enhanced_max, is_setting};
+use super::provision::{self, Layout, enhanced_max, is_setting};
 
 /// Sectors of an erase group: HC_ERASE_GRP_SIZE 1.
 pub(super) const ERASE_GROUP: u32 = 1024;
@@ -110,6 +110,191 @@ pub(super) enum Switched {
     Partitioned,
 }
 
+/// EXT_CSD of a device: as it stands, and as it is after power-on. An SD card's is all zeros.
+#[derive(Debug)]
+pub(super) struct ExtendedCsd {
+    now: ExtCsd,
+    fresh: ExtCsd,
+    /// Sectors of new firmware that came.
+    firmware: u32,
+}
+
+impl ExtendedCsd {
+    /// A register that says this after power-on.
+    pub(super) fn new(fresh: ExtCsd) -> Self {
+        Self { now: fresh.clone(), fresh, firmware: 0 }
+    }
+
+    /// Power came, or CMD0: all but the version of the firmware is as at first.
+    pub(super) fn reset(&mut self) {
+        let place = usize::from(at::FIRMWARE_VERSION)..usize::from(at::FIRMWARE_VERSION) + 8;
+        let old = core::mem::replace(&mut self.now, self.fresh.clone());
+        self.now.0[place.clone()].copy_from_slice(&old.0[place]);
+    }
+
+    /// What the host reads, with the fields that follow from what happened to a device of `size`
+    /// bytes to which so many were `written`.
+    pub(super) fn refresh(&mut self, written: u64, size: u64) {
+        // Life times in tenths of 3000 cycles of the user area.
+        let life = written / (size.max(1) * 300) + 1;
+        let life = life.min(11) as u8;
+        let bytes = &mut self.now.0;
+        (bytes[at::LIFE_TIME_A], bytes[at::LIFE_TIME_B]) = (life, life);
+        bytes[at::PRE_EOL_INFO] = if life > 10 { 3 } else { 1 };
+        bytes[at::FFU_SECTORS..][..4].copy_from_slice(&self.firmware.to_le_bytes());
+    }
+
+    /// What the host reads.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.now.0
+    }
+
+    /// Whether the cache keeps what is written.
+    pub(super) fn has_cache_on(&self) -> bool {
+        self.now.byte(at::CACHE_CTRL) & 1 != 0
+    }
+
+    /// Whether the device takes tasks.
+    pub(super) fn has_queue_on(&self) -> bool {
+        self.now.byte(at::CMDQ_MODE_EN) & 1 != 0
+    }
+
+    /// Whether HPI interrupts what the device is busy with.
+    pub(super) fn has_hpi_on(&self) -> bool {
+        self.now.byte(at::HPI_MGMT) & 1 != 0
+    }
+
+    /// Whether what is written is new firmware.
+    pub(super) fn takes_firmware(&self) -> bool {
+        self.now.byte(at::MODE_CONFIG) == 1
+    }
+
+    /// HS_TIMING.
+    pub(super) fn timing(&self) -> u8 {
+        self.now.byte(at::HS_TIMING) & 0xF
+    }
+
+    /// Data lines, and whether data is on both edges.
+    pub(super) fn lines(&self) -> (u8, bool) {
+        match self.now.byte(at::BUS_WIDTH) & 0xF {
+            bus_width::FOUR => (4, false),
+            bus_width::EIGHT => (8, false),
+            bus_width::FOUR_DDR => (4, true),
+            bus_width::EIGHT_DDR => (8, true),
+            _ => (1, false),
+        }
+    }
+
+    /// Whether the device sends a strobe with its responses, too.
+    pub(super) fn has_strobe(&self) -> bool {
+        self.now.byte(at::BUS_WIDTH) & bus_width::STROBE != 0
+    }
+
+    /// The partition that is selected.
+    pub(super) fn selected(&self) -> u8 {
+        self.now.byte(at::PARTITION_CONFIG) & partition::MASK
+    }
+
+    /// Whether a boot partition is protected.
+    pub(super) fn protects(&self, part: u8) -> bool {
+        let status = self.now.byte(at::BOOT_WP_STATUS);
+        match part {
+            partition::BOOT0 => status & 3 != 0,
+            partition::BOOT1 => status & 0xC != 0,
+            _ => false,
+        }
+    }
+
+    /// Log2 of the bytes that are read and written together.
+    pub(super) fn grain_shift(&self) -> u32 {
+        self.now.data_sector_bytes().ilog2()
+    }
+
+    /// Whether a range is of whole native sectors, where the device has those, or what is wrong
+    /// with it ("Large sector size" of JESD84-B51).
+    #[inline]
+    pub(super) fn whole(&self, first: u32, blocks: u32) -> Result<(), CardStatus> {
+        let part = self.now.data_sector_bytes() / SECTOR - 1;
+        let none = CardStatus::new();
+        if first & part != 0 {
+            return Err(none.with_address_misalign(true));
+        }
+        if blocks & part != 0 {
+            return Err(none.with_block_len_error(true));
+        }
+        Ok(())
+    }
+
+    /// Whether R1 tells of an event.
+    pub(super) fn has_event(&self) -> bool {
+        self.now.byte(at::EXCEPTION_STATUS) & self.now.byte(at::EXCEPTION_CTRL) != 0
+    }
+
+    /// Background operations are urgent, or no longer necessary.
+    pub(super) fn set_urgent(&mut self, urgent: bool) {
+        let bytes = &mut self.now.0;
+        bytes[usize::from(at::BKOPS_STATUS)] = if urgent { 2 } else { 0 };
+        let status = &mut bytes[usize::from(at::EXCEPTION_STATUS)];
+        *status = if urgent { *status | at::exception::URGENT_BKOPS as u8 } else { 0 };
+    }
+
+    /// So many sectors of new firmware came.
+    pub(super) fn firmware_came(&mut self, sectors: u32) {
+        self.firmware += sectors;
+    }
+
+    /// New firmware runs after a reset.
+    pub(super) fn take_firmware(&mut self) {
+        if core::mem::take(&mut self.firmware) != 0 {
+            let place = usize::from(at::FIRMWARE_VERSION);
+            self.now.0[place + 7] = self.now.0[place + 7].wrapping_add(1);
+        }
+    }
+
+    /// PARTITION_SETTING_COMPLETED: the settings are for ever if they fit a device of `size` bytes
+    /// that is addressed in units of `1 << shift`; what the next power-on makes of it.
+    pub(super) fn complete(&mut self, size: u64, shift: u32) -> Option<Layout> {
+        let layout = Layout::of(&self.now, size, shift)?;
+        self.now.0[usize::from(at::PARTITION_SETTING_COMPLETED)] = 1;
+        provision::copy(&self.now, &mut self.fresh);
+        Some(layout)
+    }
+
+    /// The user area has so many bytes from the next power-on.
+    pub(super) fn set_user(&mut self, bytes: u64) {
+        let sectors = (bytes / 512).min(u32::MAX.into()) as u32;
+        self.fresh.0[usize::from(at::SEC_COUNT)..][..4].copy_from_slice(&sectors.to_le_bytes());
+    }
+
+    /// Carries a CMD6 out while there are `tasks` or none; `None` is SWITCH_ERROR.
+    pub(super) fn switch(&mut self, argument: SwitchArgument, tasks: bool) -> Option<Switched> {
+        let csd = &mut self.now;
+        if argument.access() == access::COMMAND_SET {
+            return (argument.set() == 0).then_some(Switched::Value);
+        }
+        let (index, old) = (argument.index(), csd.byte(argument.index()));
+        let value = wanted(csd, argument)?;
+        let effect = allowed(csd, index, value, tasks)?;
+        match effect {
+            // These are orders, not values.
+            Switched::Flush(_)
+            | Switched::Bkops
+            | Switched::Sanitize
+            | Switched::Install
+            | Switched::Partitioned => {}
+            _ => csd.0[usize::from(index)] = value,
+        }
+        if index == at::BOOT_WP {
+            let status = &mut csd.0[usize::from(at::BOOT_WP_STATUS)];
+            *status = boot_protection(*status, value);
+        }
+        if index == at::CACHE_CTRL && old & 1 != 0 && value & 1 == 0 {
+            return Some(Switched::CacheOff);
+        }
+        Some(effect)
+    }
+}
+
 /// The value that a switch asks for, if it writes a byte at all.
 fn wanted(csd: &ExtCsd, argument: SwitchArgument) -> Option<u8> {
     let (old, value) = (csd.byte(argument.index()), argument.value());
@@ -119,33 +304,6 @@ fn wanted(csd: &ExtCsd, argument: SwitchArgument) -> Option<u8> {
         access::WRITE_BYTE => Some(value),
         _ => None,
     }
-}
-
-/// Carries a CMD6 out; `None` is SWITCH_ERROR. `busy` tasks are in the queue.
-pub(super) fn switch(csd: &mut ExtCsd, argument: SwitchArgument, tasks: bool) -> Option<Switched> {
-    if argument.access() == access::COMMAND_SET {
-        return (argument.set() == 0).then_some(Switched::Value);
-    }
-    let (index, old) = (argument.index(), csd.byte(argument.index()));
-    let value = wanted(csd, argument)?;
-    let effect = allowed(csd, index, value, tasks)?;
-    match effect {
-        // These are orders, not values.
-        Switched::Flush(_)
-        | Switched::Bkops
-        | Switched::Sanitize
-        | Switched::Install
-        | Switched::Partitioned => {}
-        _ => csd.0[usize::from(index)] = value,
-    }
-    if index == at::BOOT_WP {
-        let status = &mut csd.0[usize::from(at::BOOT_WP_STATUS)];
-        *status = boot_protection(*status, value);
-    }
-    if index == at::CACHE_CTRL && old & 1 != 0 && value & 1 == 0 {
-        return Some(Switched::CacheOff);
-    }
-    Some(effect)
 }
 
 /// BOOT_WP_STATUS after this value of BOOT_WP: two bits for each boot partition, 1 until power
@@ -243,3 +401,6 @@ fn width_fits(csd: &ExtCsd, width: u8) -> bool {
 
 /// Eight lines, both edges, enhanced strobe.
 const STROBE_DDR: u8 = bus_width::EIGHT_DDR | bus_width::STROBE;
+
+#[cfg(test)]
+mod tests;

@@ -18,8 +18,10 @@ use super::tasks::{Task, TaskRef};
 use super::transfer::{Failed, List};
 
 /// The register of the engine that is at `offset`, if there is one.
+#[inline]
 pub(super) fn engine_register(offset: u32) -> Option<u32> {
-    offset.checked_sub(ENGINE).filter(|&at| at < ENGINE_LENGTH)
+    let at = offset.wrapping_sub(ENGINE);
+    (at < ENGINE_LENGTH).then_some(at)
 }
 
 impl Emmc {
@@ -31,14 +33,17 @@ impl Emmc {
         if let Some(at) = engine_register(offset) {
             return self.engine.read(at);
         }
-        if offset != reg::BUFFER {
-            return self.host.read(offset, &self.device, self.engine.is_asserted());
+        match offset {
+            reg::BUFFER => {
+                let (word, ends) = self.host.read_buffer(&mut self.device.backend, &mut self.clock);
+                if ends {
+                    self.end_data();
+                }
+                word
+            }
+            reg::PRESENT => self.host.present(&self.device).into_bits(),
+            _ => self.host.registers.read(offset, self.engine.is_asserted()),
         }
-        let (word, ends) = self.host.read_buffer(&mut self.device.backend, &mut self.clock);
-        if ends {
-            self.end_data();
-        }
-        word
     }
 
     #[inline]
@@ -86,7 +91,7 @@ impl Emmc {
     fn write_clock(&mut self, value: ClockControl) {
         self.host.write_clock(value, &mut self.clock);
         let (drives, now) = (self.host.registers.drives(), self.clock.nanos());
-        self.device.card.clock(drives, now);
+        self.device.card.signal.clock(drives, now);
         self.device.meter(drives.0, now);
         if value.reset_all() {
             self.reset_host();
@@ -132,7 +137,8 @@ impl Emmc {
             }
         }
         let (registers, card) = (&self.host.registers, &self.device.card);
-        let reaches = registers.hertz() <= card.clock_max() && card.hears(registers.drives().1);
+        let reaches =
+            registers.hertz() <= card.clock_max() && card.signal.hears(registers.drives().1);
         if mode.data() && mode.auto() == auto::CMD23 && reaches {
             let argument = registers.argument2();
             self.execute(CommandIndex::SetBlockCount.into_bits(), argument);
@@ -181,7 +187,7 @@ impl Emmc {
             device.backend.forget_transfer();
             device.backend.arrived(transfer.bytes);
             device.backend.program(&mut self.clock);
-            if force || !device.card.has_cache_on() {
+            if force || !device.card.ext_csd.has_cache_on() {
                 self.become_busy(Busy::Medium);
             }
         } else if !read {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
-use flysch_wire::mmc::sdhci::{self as reg, Clock as ClockControl, Command, Interrupts, auto};
+use flysch_wire::mmc::sdhci::{Clock as ClockControl, Command, Interrupts, Present, auto};
 use flysch_wire::mmc::{CardState, CardStatus, NATIVE_SECTOR, SECTOR};
 
 use super::backend::Backend;
@@ -129,16 +129,11 @@ impl Host {
         serial == self.serial
     }
 
-    /// A register says what it says; not the buffer port, which is
-    /// [`read_buffer`](Self::read_buffer).
-    #[inline]
-    pub(super) fn read(&self, offset: u32, device: &Device, queueing: bool) -> u32 {
-        if offset != reg::PRESENT {
-            return self.registers.read(offset, queueing);
-        }
+    /// The present state, with that of the card's lines.
+    pub(super) fn present(&self, device: &Device) -> Present {
         let transfer = self.transfer.is_some();
         let inhibit = transfer || self.waits_busy;
-        self.registers.present(&device.card, transfer, inhibit).into_bits()
+        self.registers.present(&device.card, transfer, inhibit)
     }
 
     /// Everything as after power-on.
@@ -261,7 +256,7 @@ impl Host {
         let count = if mode.multi() { u32::from(size.count()) } else { 1 };
         let mut blocks = phase.blocks.unwrap_or(count).min(count.max(1));
         if let Load::Sectors { .. } = phase.load
-            && let Err(error) = device.card.whole(0, blocks)
+            && let Err(error) = device.card.ext_csd.whole(0, blocks)
         {
             // The part of a native sector at the end of what CMD12 ends is not taken.
             device.card.fail(error);
@@ -282,7 +277,7 @@ impl Host {
         let ready = match phase.load {
             Load::Sectors { part, offset, .. } if phase.read => {
                 let accepted = device.backend.accept(now);
-                let span = device.span(part, (offset / 512) as u32, blocks);
+                let span = device.card.parts.span(part, (offset / 512) as u32, blocks);
                 device.backend.read(span, accepted)
             }
             Load::Sectors { .. } => {

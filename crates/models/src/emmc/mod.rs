@@ -16,7 +16,9 @@
 //! did - resets, the end of busy, room in the write buffer - and what takes the power (`inject`).
 //! The state is in its parts: the host controller with its registers (`controller`), its command
 //! and its transfer; the engine with its tasks; the device (`device`) with the card, its flash and
-//! who waits for that (`backend`); the present and what will happen (`clock`).
+//! who waits for that (`backend`); the present and what will happen (`clock`). The card has its
+//! partitions (`parts`), EXT_CSD (`ext_csd`), protected groups (`protection`), RPMB (`rpmb`) and
+//! the voltage of its lines (`signal`) as objects, and what only SD cards have (`sd`).
 //!
 //! Data crosses only while host and card use the bus the same way: the same lines and edges, a
 //! clock the card's timing allows, a sampling point where one is needed; else there are CRC
@@ -39,10 +41,13 @@ mod flow;
 mod host;
 mod inject;
 mod lines;
+mod parts;
 pub mod profile;
+mod protection;
 mod provision;
 mod rpmb;
 mod sd;
+mod signal;
 mod tasks;
 mod transfer;
 
@@ -61,6 +66,7 @@ pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
+use crate::store::Store;
 use clock::{Clock, Event};
 use device::Device;
 use engine::Engine;
@@ -145,7 +151,7 @@ impl Emmc {
 
     /// Interrupts so far.
     pub fn interrupts(&self) -> u64 {
-        self.host.interrupts() + self.engine.interrupts().0
+        self.host.interrupts() + self.engine.interrupts()
     }
 
     /// When the device finished the task of this number last; 0 is also a transfer of the host's
@@ -177,19 +183,18 @@ impl Emmc {
 
     /// The device needs background operations, and says so in the next response (BKOPS_STATUS 2).
     pub fn need_bkops(&mut self) {
-        self.device.card.set_urgent();
+        self.device.card.ext_csd.set_urgent(true);
     }
 
     /// Why this machine could not keep or give the data of a partition, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let parts = self.device.card.parts.0.iter().flatten();
-        parts.filter_map(|part| part.store.failure()).next().map(Into::into)
+        self.device.card.parts.stores().find_map(Store::failure).map(Into::into)
     }
 
     /// The files that had no room for the data of a partition.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.device.card.parts.0.iter().flatten().filter_map(|part| part.store.full())
+        self.device.card.parts.stores().filter_map(Store::full)
     }
 
     fn happen(&mut self, event: Event) {
@@ -270,7 +275,7 @@ impl Model for Emmc {
 
     #[inline]
     fn silent_completions(&self) -> u64 {
-        self.engine.interrupts().1
+        self.engine.silent()
     }
 
     #[inline]

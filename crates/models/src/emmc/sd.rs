@@ -1,5 +1,5 @@
 //! What an SD card has of its own: identification, application commands, functions that are
-//! switched, 1.8 V signalling. Section numbers are those of the Physical Layer Simplified
+//! switched. Section numbers are those of the Physical Layer Simplified
 //! Specification.
 
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, erase};
@@ -8,9 +8,8 @@ use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd};
 
 use super::card::{Answer, Busy, Card, Load, Response, small_size};
 use super::config::Config;
+use super::signal::Signal;
 
-/// The clock stands still for so long at least when the voltage changes (4.2.4.2), nanoseconds.
-const SWITCH_NS: u64 = 5_000_000;
 /// Functions of group 1 that need no 1.8 V.
 const SLOW_MODES: u8 = 1 << 0 | 1 << sd::HIGH_SPEED;
 /// Group 4: 200, 400, 600 and 800 mA; 3: driver types A to D; 2: the default system alone.
@@ -27,25 +26,11 @@ const CLASSES: u16 = 1 << 0 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 10;
 /// are erased one by one, or 128 at once.
 const ERASE: (u8, u8) = (31, 28);
 
-/// The voltage of the lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Signal {
-    /// 3.3 V.
-    High,
-    /// CMD11 was answered: the card holds its lines down. Since when the clock stands still.
-    Switching(Option<u64>),
-    /// The host went on before it was time, or at 3.3 V: only power brings the card back.
-    Stuck,
-    /// 1.8 V.
-    Low,
-}
-
 /// What an SD card has of its own.
 #[derive(Debug)]
 pub(super) struct Sd {
     /// Functions of group 1 it has, most of them at 1.8 V alone.
     modes: u8,
-    signal: Signal,
     /// It agreed to 1.8 V.
     granted: bool,
     /// CMD8 came, with a voltage it can take.
@@ -103,7 +88,6 @@ impl Sd {
     pub(super) fn new(modes: u8) -> Self {
         Self {
             modes,
-            signal: Signal::High,
             granted: false,
             is_asked: false,
             application: false,
@@ -115,13 +99,7 @@ impl Sd {
         }
     }
 
-    /// Power came: the lines are at 3.3 V.
-    pub(super) fn power_on(&mut self) {
-        self.reset();
-        self.signal = Signal::High;
-    }
-
-    /// CMD0; the voltage of the lines stays.
+    /// Power came, or CMD0.
     pub(super) fn reset(&mut self) {
         (self.granted, self.is_asked, self.application) = (false, false, false);
         (self.four_lines, self.functions, self.next, self.well) = (false, [0; 4], None, 0);
@@ -164,42 +142,83 @@ impl Sd {
         &self.message
     }
 
-    /// Whether the card holds its command and data lines down.
-    pub(super) fn holds_lines(&self) -> bool {
-        matches!(self.signal, Signal::Switching(_) | Signal::Stuck)
-    }
-
-    /// Whether what the host sends at 1.8 V, or at 3.3 V, reaches the card.
-    pub(super) fn hears(&self, low: bool) -> bool {
-        match self.signal {
-            Signal::High => !low,
-            Signal::Low => low,
-            Signal::Switching(_) | Signal::Stuck => false,
+    /// CMD8: the card says what it was sent if it can take the voltage, else nothing (4.3.13).
+    fn interface_condition(&mut self, argument: u32) -> Option<Answer> {
+        if argument & 0xF00 != sd::IF_COND & 0xF00 {
+            return None;
         }
+        self.is_asked = true;
+        Some(Answer::of(Response::Status(argument & 0xFFF)))
     }
 
-    /// The clock runs or stands still from `now` on, with lines at 1.8 V if they are `low`.
-    pub(super) fn clock(&mut self, (runs, low): (bool, bool), now: u64) {
-        let Signal::Switching(still) = self.signal else { return };
-        self.signal = match (runs, still) {
-            (false, still) => Signal::Switching(still.or(Some(now))),
-            (true, None) => return,
-            (true, Some(since)) if low && now >= since + SWITCH_NS => Signal::Low,
-            (true, Some(_)) => Signal::Stuck,
-        };
+    /// ACMD41 (4.2.3): the OCR. A card of high capacity does not come up for a host that did not
+    /// ask for it, nor any before it `is_up`.
+    fn operating_condition(
+        &mut self,
+        argument: u32,
+        (is_high, is_up): (bool, bool),
+        signal: &Signal,
+    ) -> u32 {
+        let fits = !is_high || self.is_asked && argument & sd::HCS != 0;
+        if argument & sd::VOLTAGES == 0 || !is_up || !fits {
+            return sd::VOLTAGES;
+        }
+        // UHS-I is for high capacity.
+        let has_uhs = is_high && self.modes & !SLOW_MODES != 0;
+        self.granted = has_uhs && argument & sd::S18 != 0 && signal.is_high();
+        let low = if self.granted { sd::S18 } else { 0 };
+        let high = if is_high { OCR_SECTOR_MODE } else { 0 };
+        sd::VOLTAGES | OCR_POWERED_UP | low | high
     }
 
-    /// Functions of group 1 it has with its lines as they are.
-    fn modes_now(&self) -> u8 {
-        let modes = self.modes | 1;
-        if self.signal == Signal::Low { modes } else { modes & SLOW_MODES }
+    /// A command that is about the card's registers: whether it has data, which is in the message
+    /// then; `None` is no such command.
+    fn register_command(&mut self, index: u8, argument: u32) -> Option<Result<bool, CardStatus>> {
+        match index {
+            sd::SET_BUS_WIDTH => match argument {
+                0 | sd::FOUR_LINES => self.four_lines = argument == sd::FOUR_LINES,
+                _ => return Some(Err(CardStatus::new().with_out_of_range(true))),
+            },
+            sd::SET_WR_BLK_ERASE_COUNT | sd::SET_CLR_CARD_DETECT => {}
+            sd::SD_STATUS => {
+                let status = SdStatus {
+                    four_lines: self.four_lines,
+                    speed_class: 4,
+                    allocation_unit: 9,
+                    erase_units: 16,
+                    erase_seconds: 1,
+                    uhs_grade: 3,
+                };
+                self.message = status.emit();
+                return Some(Ok(true));
+            }
+            sd::SEND_NUM_WR_BLOCKS => {
+                self.put(&self.well.to_be_bytes());
+                return Some(Ok(true));
+            }
+            sd::SEND_SCR => {
+                let scr = Scr {
+                    version: 2,
+                    third: true,
+                    erased_ones: false,
+                    four_lines: true,
+                    block_count: true,
+                };
+                self.put(&scr.emit());
+                return Some(Ok(true));
+            }
+            _ => return None,
+        }
+        Some(Ok(false))
     }
 
-    /// CMD6: whether functions can be, and with [`sd::SWITCH_SET`] that they are once its status
-    /// has crossed the bus. One that cannot be keeps all from it (4.3.10.3).
-    fn switch(&mut self, argument: u32, fails: bool) {
+    /// CMD6 with lines at 1.8 V or not: whether functions can be, and with [`sd::SWITCH_SET`] that
+    /// they are once its status has crossed the bus. One that cannot be keeps all from it
+    /// (4.3.10.3).
+    fn switch(&mut self, argument: u32, is_low: bool, fails: bool) {
         let [second, third, fourth, fifth, sixth] = OTHER_GROUPS;
-        let first = u16::from(self.modes_now());
+        let modes = self.modes | 1;
+        let first = u16::from(if is_low { modes } else { modes & SLOW_MODES });
         let functions = [first, second, third, fourth, fifth, sixth].map(|has| has | NO_FUNCTION);
         let mut next = self.functions;
         let chosen = core::array::from_fn(|group| {
@@ -236,29 +255,6 @@ impl Card {
         }
     }
 
-    /// What an SD card has put down for the command.
-    pub(super) fn message(&self) -> &[u8] {
-        self.sd.as_ref().map_or(&[], Sd::message)
-    }
-
-    /// Whether what the host sends at 1.8 V, or at 3.3 V, reaches the device. The voltage of an
-    /// eMMC device's lines is that of its board.
-    pub(super) fn hears(&self, low: bool) -> bool {
-        self.sd.as_ref().is_none_or(|sd| sd.hears(low))
-    }
-
-    /// Whether the device holds its lines down, all of them.
-    pub(super) fn holds_lines(&self) -> bool {
-        self.sd.as_ref().is_some_and(Sd::holds_lines)
-    }
-
-    /// The clock runs or stands still from `now` on, with lines at 1.8 V if they are `low`.
-    pub(super) fn clock(&mut self, lines: (bool, bool), now: u64) {
-        if let Some(sd) = &mut self.sd {
-            sd.clock(lines, now);
-        }
-    }
-
     /// A command to an SD card; `fails`: a fault of a switch.
     pub(super) fn sd_command(
         &mut self,
@@ -274,16 +270,21 @@ impl Card {
             }
         }
         let mine = self.is_mine(argument);
+        let sd = self.sd.as_mut()?;
         match (index, self.state) {
             // CMD8 of SD.
-            (CommandIndex::SendExtCsd, CardState::Idle) => self.interface_condition(argument),
+            (CommandIndex::SendExtCsd, CardState::Idle) => sd.interface_condition(argument),
             (CommandIndex::AppCmd, CardState::Ready | CardState::Identification) => self.ignore(),
             (CommandIndex::AppCmd, _) if mine && !self.is_busy => {
                 let answer = self.answer(Busy::None)?;
                 self.sd.as_mut()?.application = true;
                 Some(of_application(answer))
             }
-            (CommandIndex::VoltageSwitch, CardState::Ready) => self.voltage_switch(),
+            (CommandIndex::VoltageSwitch, CardState::Ready) if sd.granted => {
+                self.signal.begin_switch();
+                self.answer(Busy::None)
+            }
+            (CommandIndex::VoltageSwitch, CardState::Ready) => self.ignore(),
             (CommandIndex::SetRelativeAddr, CardState::Identification | CardState::StandBy) => {
                 self.publish_address()
             }
@@ -303,7 +304,7 @@ impl Card {
         let sd = self.sd.as_mut()?;
         match index {
             CommandIndex::Switch => {
-                sd.switch(argument, fails);
+                sd.switch(argument, self.signal.is_low(), fails);
                 self.phase(true, Load::Message, Some(1))
             }
             CommandIndex::SdSendTuningBlock if sd.functions[0] > sd::HIGH_SPEED => {
@@ -321,48 +322,6 @@ impl Card {
         }
     }
 
-    /// CMD8: the card says what it was sent if it can take the voltage, else nothing (4.3.13).
-    fn interface_condition(&mut self, argument: u32) -> Option<Answer> {
-        if argument & 0xF00 != sd::IF_COND & 0xF00 {
-            return None;
-        }
-        self.sd.as_mut()?.is_asked = true;
-        let response = Response::Status(argument & 0xFFF);
-        Some(Answer { response, phase: None, busy: Busy::None })
-    }
-
-    /// ACMD41 (4.2.3): a card of high capacity does not come up for a host that did not ask for it.
-    fn operating_condition(&mut self, argument: u32, now: u64) -> Option<Answer> {
-        let is_high = self.address_shift == 0;
-        let mut ocr = sd::VOLTAGES;
-        let sd = self.sd.as_mut()?;
-        let fits = !is_high || sd.is_asked && argument & sd::HCS != 0;
-        if argument & sd::VOLTAGES != 0 && now >= self.ready_at && fits {
-            ocr |= OCR_POWERED_UP;
-            // UHS-I is for high capacity.
-            let has_uhs = is_high && sd.modes & !SLOW_MODES != 0;
-            sd.granted = has_uhs && argument & sd::S18 != 0 && sd.signal == Signal::High;
-            if sd.granted {
-                ocr |= sd::S18;
-            }
-            if is_high {
-                ocr |= OCR_SECTOR_MODE;
-            }
-            self.state = CardState::Ready;
-        }
-        Some(Answer { response: Response::Ocr(ocr), phase: None, busy: Busy::None })
-    }
-
-    /// CMD11: what follows is for the host to do with clock and voltage.
-    fn voltage_switch(&mut self) -> Option<Answer> {
-        if !self.sd.as_ref()?.granted {
-            return self.ignore();
-        }
-        let answer = self.answer(Busy::None);
-        self.sd.as_mut()?.signal = Signal::Switching(None);
-        answer
-    }
-
     /// CMD3: R6, the address and bits 23, 22, 19 and 12:0 of the status.
     fn publish_address(&mut self) -> Option<Answer> {
         let status = self.status();
@@ -370,56 +329,30 @@ impl Card {
         self.state = CardState::StandBy;
         let errors = status >> 8 & 0xC000 | status >> 6 & 0x2000;
         let response = Response::Status(u32::from(ADDRESS) << 16 | errors | status & 0x1FFF);
-        Some(Answer { response, phase: None, busy: Busy::None })
+        Some(Answer::of(response))
     }
 
     /// A command after CMD55; `None` is one that means the same without it.
     fn application_command(&mut self, index: u8, argument: u32, now: u64) -> Option<Answer> {
+        let sd = self.sd.as_mut()?;
         match (index, self.state) {
-            (sd::SD_SEND_OP_COND, CardState::Idle) => self.operating_condition(argument, now),
-            (_, CardState::Transfer) if !self.is_busy => self.register_command(index, argument),
+            (sd::SD_SEND_OP_COND, CardState::Idle) => {
+                let stands = (self.address_shift == 0, now >= self.ready_at);
+                let ocr = sd.operating_condition(argument, stands, &self.signal);
+                if ocr & OCR_POWERED_UP != 0 {
+                    self.state = CardState::Ready;
+                }
+                Some(Answer::of(Response::Ocr(ocr)))
+            }
+            (_, CardState::Transfer) if !self.is_busy => {
+                match sd.register_command(index, argument)? {
+                    Ok(true) => self.phase(true, Load::Message, Some(1)),
+                    Ok(false) => self.answer(Busy::None),
+                    Err(error) => self.refuse(error),
+                }
+            }
             _ => None,
         }
-    }
-
-    fn register_command(&mut self, index: u8, argument: u32) -> Option<Answer> {
-        let sd = self.sd.as_mut()?;
-        match index {
-            sd::SET_BUS_WIDTH => match argument {
-                0 | sd::FOUR_LINES => sd.four_lines = argument == sd::FOUR_LINES,
-                _ => return self.refuse(CardStatus::new().with_out_of_range(true)),
-            },
-            sd::SET_WR_BLK_ERASE_COUNT | sd::SET_CLR_CARD_DETECT => {}
-            sd::SD_STATUS => {
-                let status = SdStatus {
-                    four_lines: sd.four_lines,
-                    speed_class: 4,
-                    allocation_unit: 9,
-                    erase_units: 16,
-                    erase_seconds: 1,
-                    uhs_grade: 3,
-                };
-                sd.message = status.emit();
-                return self.phase(true, Load::Message, Some(1));
-            }
-            sd::SEND_NUM_WR_BLOCKS => {
-                sd.put(&sd.well.to_be_bytes());
-                return self.phase(true, Load::Message, Some(1));
-            }
-            sd::SEND_SCR => {
-                let scr = Scr {
-                    version: 2,
-                    third: true,
-                    erased_ones: false,
-                    four_lines: true,
-                    block_count: true,
-                };
-                sd.put(&scr.emit());
-                return self.phase(true, Load::Message, Some(1));
-            }
-            _ => return None,
-        }
-        self.answer(Busy::None)
     }
 }
 

@@ -95,8 +95,8 @@ fn read(files: &[PathBuf], ticks_per_second: Option<f64>) -> Result<(Joined, Tol
 
 impl Import {
     fn run(&self, output: &mut Output) -> Result<(), Failure> {
-        let outputs = [&self.html, &self.perfetto].into_iter().flatten();
-        outputs.into_iter().try_for_each(|path| spare_inputs(path, &self.files))?;
+        let mut outputs = [&self.html, &self.perfetto].into_iter().flatten();
+        outputs.try_for_each(|path| spare_inputs(path, &self.files))?;
         let page = self.html.as_deref().map(|path| Page::open(path, output)).transpose()?;
         let perfetto = self.perfetto.as_deref().map(|path| Named::open(path, output));
         let perfetto = perfetto.transpose()?;

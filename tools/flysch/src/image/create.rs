@@ -16,7 +16,7 @@ use flysch_image::create::{CreateError, Making, Tree, TreeOptions};
 use flysch_rig::size;
 
 use crate::failure::Failure;
-use crate::file::{Named, spare_inputs};
+use crate::file::{Named, read_text, spare_inputs};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -137,7 +137,7 @@ impl Source {
         };
         if let Some(path) = &self.devtable {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|error| Failure::of(&name, error))?;
+            let text = read_text(path)?;
             let time = tree.modified();
             tree.apply_device_table(&name, &text, time)?;
         }

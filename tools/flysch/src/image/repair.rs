@@ -97,11 +97,11 @@ struct Record {
 
 /// Repairs, or reports what a repair would do.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let kept = [&arguments.backup, &arguments.restore].into_iter().flatten();
+    let mut kept = [&arguments.backup, &arguments.restore].into_iter().flatten();
     if let Some(path) = &arguments.output {
         spare_inputs(path, kept.clone())?;
     }
-    kept.into_iter().try_for_each(|path| spare_inputs(path, [&arguments.source.path]))?;
+    kept.try_for_each(|path| spare_inputs(path, [&arguments.source.path]))?;
     let done = match &arguments.restore {
         Some(backup) => restore(arguments, backup, output).map(|()| None),
         None => repair(arguments, output),

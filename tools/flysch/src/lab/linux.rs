@@ -18,6 +18,7 @@ use super::console::Console;
 use super::{KernelName, open_or_build};
 use crate::cleanup;
 use crate::failure::Failure;
+use crate::file::read_text;
 use crate::output::Output;
 use crate::serve::{self, On, Order, Remote};
 
@@ -161,9 +162,7 @@ impl Arguments {
             return Ok(Work::Script(self.words.join(" ")));
         }
         match &self.script {
-            Some(path) if path != Path::new("-") => fs::read_to_string(path)
-                .map(Work::Script)
-                .map_err(|why| Failure::of(path.display(), why)),
+            Some(path) if path != Path::new("-") => read_text(path).map(Work::Script),
             None if std::io::stdin().is_terminal() => Ok(Work::Shell),
             _ => {
                 let mut script = String::new();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Chip, parse_bytes, parse_word, report, target, watch, writer};
 use crate::failure::Failure;
-use crate::file::spare_inputs;
+use crate::file::{read_text, spare_inputs};
 use crate::output::Output;
 
 /// Options of `flysch image create ubi`.
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         image_sequence: 0,
     };
     let name = arguments.ini.display().to_string();
-    let text = std::fs::read_to_string(&arguments.ini).map_err(|it| Failure::of(&name, it))?;
+    let text = read_text(&arguments.ini)?;
     let plan = UbiPlan::new((&name, &text), options, image_sequence)?;
     let pebs = arguments.chip.pebs(arguments.peb_size)?;
     if let Some(pebs) = pebs {

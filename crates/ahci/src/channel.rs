@@ -1,83 +1,44 @@
-//! The primitives that control procedures consist of.
+//! The channel: the primitives that the procedures of the control path are made of, and what these
+//! work on.
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
-//! functions that a [`Script`] replays over primitives that wait: [`until`](Steps::until),
-//! [`sleep`](Steps::sleep), [`command`](Steps::command), [`ports_obey`](Steps::ports_obey). Every
-//! other effect is guarded by [`first`](Steps::first), or goes through [`read`](Steps::read) and
-//! [`write`](Steps::write), so that a replay does not repeat it.
+//! functions that a [script](flysch_script) replays over primitives that wait:
+//! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Channel::command),
+//! [`ports_obey`](Channel::ports_obey). Every other effect is guarded by [`first`](Channel::first), or
+//! goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay does not
+//! repeat it.
+//!
+//! The channel is the only thing that a replay works on. What procedures find out and decide is
+//! the state of other objects - what is attached, how deep the link sleeps - each with the
+//! procedures that need it. They are lent the channel and change what is theirs inside its
+//! primitives.
 
 use crate::error::{Cause, Error};
-use crate::history::ErrorLog;
+use crate::history::{ErrorKind, ErrorLog};
 use crate::layout::PortMemory;
+use crate::options::Options;
+use crate::quirks::Quirks;
 use crate::shared::Shared;
 use alloc::sync::Arc;
-use flysch_api::machine::{Instant, Machine};
-pub(crate) use flysch_script::Pending;
-use flysch_script::{Player, Script};
+use flysch_api::machine::{Instant, Machine, Registers};
+use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
 use flysch_wire::ata::fis::{H2D_DWORDS, REGISTER_LENGTH, SRST};
 use flysch_wire::ata::list::{ACMD, HEADER, HeaderFlags, PRDT, RECEIVED_LENGTH, RECEIVED_RFIS};
 use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
-    Fbs, PX_CI, PX_FBS, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status,
+    Cap, Cap2, Fbs, PX_CI, PX_FBS, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status,
 };
 use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
 
-/// Why a procedure returned without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Pending,
-    Failed(Error),
-}
-
-impl From<Pending> for Stop {
-    fn from(_: Pending) -> Self {
-        Self::Pending
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Cause> for Stop {
-    fn from(cause: Cause) -> Self {
-        Self::Failed(cause.into())
-    }
-}
-
-/// The result of a primitive.
-pub(crate) type Wait<T> = Result<T, Pending>;
-
 /// The result of a procedure.
-pub(crate) type Run<T> = Result<T, Stop>;
+pub(crate) type Run<T> = flysch_script::Run<T, Error>;
 
-/// The answer of an action.
-pub(crate) type Answer = flysch_script::Answer<D2h, Cause>;
-
-/// What is being waited for.
+/// What is being waited for, besides registers and time.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// `register & mask == value`.
-    Until {
-        name: &'static str,
-        register: u32,
-        mask: u32,
-        value: u32,
-        deadline: Instant,
-    },
-    Sleep {
-        until: Instant,
-    },
     /// A command in the driver's own slot, with the two words its header held before, for a port of
     /// a multiplier.
-    Command {
-        opcode: u8,
-        pmp: u8,
-        header: [u64; 2],
-        deadline: Instant,
-    },
+    Command { opcode: u8, pmp: u8, header: [u64; 2], deadline: Instant },
     /// Every port obeys the standing order.
     Obey,
 }
@@ -121,11 +82,22 @@ impl Own {
     }
 }
 
-/// The script being replayed, and the state its primitives work on.
+/// What is known about the HBA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HbaFacts {
+    pub(crate) cap: Cap,
+    pub(crate) cap2: Cap2,
+    pub(crate) quirks: Quirks,
+}
+
+/// The one channel to a port and what is attached to it, or to the HBA, and the script that runs
+/// over it.
 #[derive(Debug)]
-pub(crate) struct Steps<M: Machine> {
+pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) options: Options,
+    pub(crate) hba: HbaFacts,
     pub(crate) errors: ErrorLog,
     /// Start of the port's registers; 0 for the HBA.
     pub(crate) base: u32,
@@ -136,10 +108,7 @@ pub(crate) struct Steps<M: Machine> {
     pub(crate) slot: usize,
     /// Whether the HBA keeps devices apart (FIS-based switching).
     pub(crate) switches: bool,
-    pub(crate) now: Instant,
-    /// When to be polled next.
-    pub(crate) at: Instant,
-    script: Script<Answer, Action>,
+    pub(crate) script: ScriptOf<Self>,
 }
 
 /// The first pause between two checks, nanoseconds.
@@ -151,76 +120,58 @@ const CONTROL_MS: u32 = 500;
 /// requires 5 us and 2 ms; Linux: 1 ms).
 const RESET_NS: u64 = MS;
 
-impl<M: Machine> Player for Steps<M> {
-    type Answer = Answer;
-    type Wait = Action;
+impl<M: Machine> Player for Channel<M> {
+    type Reply = D2h;
+    type Cause = Cause;
+    type Action = Action;
 
-    fn script(&mut self) -> &mut Script<Answer, Action> {
+    fn script(&mut self) -> &mut ScriptOf<Self> {
         &mut self.script
+    }
+
+    fn registers(&self) -> &impl Registers {
+        &self.machine
+    }
+
+    fn base(&self) -> u32 {
+        self.base
+    }
+
+    fn hopeless(&self, _: &'static str, value: u32) -> Option<Cause> {
+        (value == u32::MAX).then_some(Cause::Removed)
+    }
+
+    fn overdue(name: &'static str, value: u32) -> Cause {
+        Cause::Register { name, value }
     }
 }
 
-impl<M: Machine> Steps<M> {
-    pub(crate) fn new(machine: &M, shared: &Arc<Shared>, base: u32, memory: PortMemory) -> Self {
+impl<M: Machine> Channel<M> {
+    pub(crate) fn new(
+        machine: &M,
+        shared: &Arc<Shared>,
+        base: u32,
+        memory: PortMemory,
+        (options, hba): (&Options, HbaFacts),
+    ) -> Self {
         Self {
             machine: machine.clone(),
             shared: shared.clone(),
+            options: options.clone(),
+            hba,
             errors: ErrorLog::default(),
             base,
             memory,
             unit: 0,
             slot: 0,
             switches: false,
-            now: Instant::START,
-            at: Instant::NEVER,
             script: Script::new(PATIENCE),
         }
     }
 
-    /// Prepares to run the procedure again.
-    pub(crate) fn rewind(&mut self) {
-        self.script.rewind();
-    }
-
-    /// Begins a new step.
-    pub(crate) fn turn_page(&mut self) {
-        self.script.turn_page();
-    }
-
-    /// Gives up the procedure under way.
-    pub(crate) fn abandon(&mut self) {
-        self.script.abandon();
-    }
-
-    /// Advances the action under way; `false` while it has no answer.
-    pub(crate) fn advance(&mut self, now: Instant) -> bool {
-        self.now = now;
-        self.at = Instant::NEVER;
-        let Some(waiting) = self.script.take_wait() else { return true };
-        let answer = self.try_action(&waiting.what);
-        self.script.settle(waiting, answer)
-    }
-
-    fn try_action(&mut self, action: &Action) -> Option<Answer> {
+    /// Looks for the end of an action.
+    pub(crate) fn attempt(&mut self, action: &Action) -> Option<AnswerOf<Self>> {
         match *action {
-            Action::Until { name, register, mask, value, deadline } => {
-                let read = self.machine.read32(register);
-                if read == u32::MAX {
-                    return Some(Answer::Failed(Cause::Removed));
-                }
-                if read & mask == value {
-                    return Some(Answer::Value(read.into()));
-                }
-                if self.now >= deadline {
-                    return Some(Answer::Failed(Cause::Register { name, value: read }));
-                }
-                self.look_again(deadline);
-                None
-            }
-            Action::Sleep { until } => {
-                self.at = until;
-                (self.now >= until).then_some(Answer::Value(0))
-            }
             Action::Command { opcode, pmp, header, deadline } => {
                 let answer = self.look_for_answer((opcode, pmp), deadline)?;
                 let at = self.slot * HEADER;
@@ -232,14 +183,18 @@ impl<M: Machine> Steps<M> {
                 if self.shared.orders.all_obey() {
                     return Some(Answer::Value(0));
                 }
-                self.look_again(Instant::NEVER);
+                self.script.look_again(Instant::NEVER);
                 None
             }
         }
     }
 
     /// Whether a command of the driver's own has ended, and how.
-    fn look_for_answer(&mut self, (opcode, pmp): (u8, u8), deadline: Instant) -> Option<Answer> {
+    fn look_for_answer(
+        &mut self,
+        (opcode, pmp): (u8, u8),
+        deadline: Instant,
+    ) -> Option<AnswerOf<Self>> {
         let interrupts = self.machine.read32(self.base + PX_IS);
         if interrupts == u32::MAX {
             return Some(Answer::Failed(Cause::Removed));
@@ -254,18 +209,14 @@ impl<M: Machine> Steps<M> {
         let failed = interrupts & interrupt::TFES != 0;
         if failed || (!issued && !busy) {
             // There is no FIS after data by PIO; STATUS and ERROR are in the register in any case.
-            let fis = self.registers(pmp);
+            let fis = self.last_fis(pmp);
             return Some(Answer::Reply(D2h { status: tfd.status(), error: tfd.error(), ..fis }));
         }
-        if self.now >= deadline {
-            return Some(Answer::Failed(Cause::Timeout(Opcode::from_bits(opcode))));
-        }
-        self.look_again(deadline);
-        None
+        self.fail_at(deadline, Cause::Timeout(Opcode::from_bits(opcode)))
     }
 
     /// The last D2H register FIS; of one port of a multiplier if the HBA keeps them apart.
-    pub(crate) fn registers(&self, pmp: u8) -> D2h {
+    pub(crate) fn last_fis(&self, pmp: u8) -> D2h {
         let part = if self.switches { usize::from(pmp) * RECEIVED_LENGTH } else { 0 };
         let mut bytes = [0; REGISTER_LENGTH];
         self.machine.sync_for_cpu(self.memory.received.span(0, self.memory.received.len()));
@@ -281,57 +232,29 @@ impl<M: Machine> Steps<M> {
         }
     }
 
-    /// Asks to be polled again soon, at `deadline` at the latest.
-    fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
-    }
-
     /// Whether the procedure gets here for the first time: what follows has an effect.
     #[track_caller]
     pub(crate) fn first(&mut self) -> bool {
-        if self.script.recall().is_some() {
-            return false;
-        }
-        self.script.write_down(Answer::Value(1));
-        true
+        let mut first = false;
+        self.effect(|_| first = true);
+        first
     }
 
-    /// Writes a register, once per step.
-    #[track_caller]
-    pub(crate) fn write(&mut self, register: u32, value: u32) {
-        let at = self.base + register;
-        self.effect(|steps| steps.machine.write32(at, value));
+    /// Logs what went wrong, at once.
+    pub(crate) fn log(&mut self, kind: ErrorKind, value: u32) {
+        self.errors.note(self.script.now(), kind, value);
     }
 
-    /// Reads a register, once per step.
+    /// Logs what went wrong, only once.
     #[track_caller]
-    pub(crate) fn read(&mut self, register: u32) -> u32 {
-        let at = self.base + register;
-        self.once(|steps| steps.machine.read32(at).into()) as u32
+    pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
+        self.effect(|channel| channel.log(kind, value));
     }
 
-    /// Waits until `register & mask == value`; returns the register.
+    /// Gives the ports an order, only once.
     #[track_caller]
-    pub(crate) fn until(
-        &mut self,
-        (name, register): (&'static str, u32),
-        mask: u32,
-        value: u32,
-        timeout_ms: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        let (register, timeout) = (self.base + register, u64::from(timeout_ms) * MS);
-        let answer = self.ask(|steps| {
-            let deadline = steps.now.after_nanos(timeout);
-            Action::Until { name, register, mask, value, deadline }
-        })?;
-        Ok(u64::try_from(answer).map(|value| value as u32))
-    }
-
-    /// Waits for `nanos` nanoseconds.
-    #[track_caller]
-    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
-        self.ask(|steps| Action::Sleep { until: steps.now.after_nanos(nanos) })?;
-        Ok(())
+    pub(crate) fn order(&mut self, flags: u32) {
+        self.effect(|channel| channel.shared.orders.publish(flags));
     }
 
     /// Waits until every port obeys the standing order.
@@ -346,7 +269,7 @@ impl<M: Machine> Steps<M> {
     /// no other command.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
-        Ok(self.ask(|steps| steps.issue(own))?.reply())
+        Ok(self.ask(|channel| channel.issue(own))?.reply())
     }
 
     fn issue(&mut self, own: Own) -> Action {
@@ -380,7 +303,7 @@ impl<M: Machine> Steps<M> {
         self.machine.write32(self.base + PX_IS, interrupt::GOOD | interrupt::ERRORS);
         self.name(pmp);
         self.machine.write32(self.base + PX_CI, 1 << self.slot);
-        let deadline = self.now.after_nanos(u64::from(own.timeout_ms) * MS);
+        let deadline = self.script.now().after_nanos(u64::from(own.timeout_ms) * MS);
         Action::Command { opcode: own.fis.command, pmp, header, deadline }
     }
 
@@ -389,10 +312,10 @@ impl<M: Machine> Steps<M> {
     pub(crate) fn soft_reset(&mut self, pmp: u8) -> Wait<Result<(), Cause>> {
         // A waiting command may be using the slot.
         let at = self.slot * HEADER;
-        let header = [0, 8].map(|word| self.once(|steps| steps.memory.list.load64(at + word)));
+        let header = [0, 8].map(|word| self.once(|channel| channel.memory.list.load64(at + word)));
         let mut end = Ok(());
         for asserted in [true, false] {
-            self.effect(|steps| steps.send_control(pmp, asserted));
+            self.effect(|channel| channel.send_control(pmp, asserted));
             let bit = 1 << self.slot;
             end = self.until(("PxCI", PX_CI), bit, 0, CONTROL_MS)?.map(drop);
             if end.is_err() {
@@ -400,9 +323,9 @@ impl<M: Machine> Steps<M> {
             }
             self.sleep(RESET_NS)?;
         }
-        self.effect(|steps| {
-            steps.memory.list.store64(at, header[0]);
-            steps.memory.list.store64(at + 8, header[1]);
+        self.effect(|channel| {
+            channel.memory.list.store64(at, header[0]);
+            channel.memory.list.store64(at + 8, header[1]);
         });
         Ok(end)
     }
