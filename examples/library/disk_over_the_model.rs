@@ -8,13 +8,13 @@
 
 use std::error::Error;
 
-use flysch_api::block::{Completion, Device, Operation, Request};
+use flysch_api::block::{BlockDevice, Completion, Operation, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, Identity, Machine};
 use flysch_cam::{Disk, scan};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
-use flysch_ufs::{Host, Options};
+use flysch_ufs::{Host, UfsOptions};
 
 /// DMA memory: what the driver needs, the disk's scratch, and buffers for data. `ADDRESS` is where
 /// the device sees it.
@@ -29,7 +29,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let machine = Inline::new(model, memory, Identity::default(), Mode::Virtual);
 
     // The controller: one host, and one lane for each queue (here one).
-    let options = Options::default();
+    let options = UfsOptions::default();
     let mut host = Host::new(machine.clone(), machine.memory().carve(0, DRIVER), options)?;
     host.bring_up(&machine)?;
     let mut port = host.into_ports().remove(0);
@@ -39,7 +39,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let units = scan(&mut port, &machine, &scratch)?;
     let unit = units.iter().find(|unit| unit.is_block_device()).ok_or("there is no disk")?;
     println!("{unit}, {} blocks", unit.shape()?.blocks);
-    let mut disk = Disk::new(port, unit.shape()?, scratch, &flysch_cam::Options::default())?;
+    let mut disk = Disk::new(port, unit.shape()?, scratch, &flysch_cam::DiskOptions::default())?;
 
     let block = disk.geometry().block_size;
     let buffer = DRIVER + SCRATCH;
@@ -71,7 +71,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 /// Runs one request to completion. With many requests, keep the queue full: `submit` until it
 /// returns `Full`, `ring` once for the batch, `poll` until it returns `None`.
 fn carry_out<C: Clock>(
-    disk: &mut impl Device,
+    disk: &mut impl BlockDevice,
     clock: &C,
     request: &Request,
 ) -> Result<Completion, Box<dyn Error>> {

@@ -17,7 +17,7 @@ use flysch_api::machine::{
 };
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
-use flysch_ufs::{Host, Options};
+use flysch_ufs::{Host, UfsOptions};
 
 /// Number of accesses so far.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Machine for Board {
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::default();
+    let options = UfsOptions::default();
     let memory = DmaRegion::zeroed(Host::<Board>::memory_len(&options), 0x4000_0000);
     let model = Ufs::new(Config::default(), memory.clone())?;
     let bus = Inline::new(model, memory, Identity::default(), Mode::Virtual);

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
-use flysch_api::block::{Device, Operation, Request};
+use flysch_api::block::{BlockDevice, Operation, Request};
 use flysch_api::command::{
     Command, Declined, Ended, Failure, Limits, NotStarted, Outcome, Port, Scsi, ScsiStatus,
     SenseBytes, Token,
@@ -177,7 +177,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let data = port.memory.slice(64 << 10, BLOCK as u32);
     let memory = port.memory.clone();
-    let mut disk = Disk::new(port, unit.shape()?, scratch, &flysch_cam::Options::default())?;
+    let mut disk = Disk::new(port, unit.shape()?, scratch, &flysch_cam::DiskOptions::default())?;
     memory.write(64 << 10, &[0xC3; BLOCK]);
     for (token, operation) in [(1, Operation::Write), (2, Operation::Read)] {
         let request = Request {

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::FileSystem;
 use flysch_mtd::{CachedFlash, FileStorage, FlashImage, Storage};
 use flysch_ubi::{Ubi, find_images};
@@ -20,7 +20,7 @@ pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Bo
     // The file is only bytes; UBI's headers say what must be known about the chip. Pages that were
     // read are cached: index nodes are small, and many share a page.
     let storage = FileStorage::open(image)?;
-    let shape = Geometry::nor(storage.size(), 64 << 10);
+    let shape = FlashGeometry::nor(storage.size(), 64 << 10);
     let flash = CachedFlash::new(FlashImage::new(&storage, shape));
 
     let found = find_images(&flash, None);

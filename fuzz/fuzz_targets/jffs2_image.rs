@@ -4,7 +4,7 @@
 //! of nodes are corrected afterwards, so that their fields are reached.
 #![no_main]
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_jffs2::{Jffs2, check};
 use flysch_mtd::FlashImage;
 use flysch_wire::jffs2::{ByteOrder, Header, crc32};
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     if choice & 2 == 0 {
         fix_checksums(&mut image, order);
     }
-    let flash = FlashImage::new(image, Geometry::nor(0, ERASE_SIZE as u32));
+    let flash = FlashImage::new(image, FlashGeometry::nor(0, ERASE_SIZE as u32));
     let Ok(fs) = Jffs2::mount(&flash, Some(order)) else { return };
     let report = flysch_vfs::verify(&fs);
     assert!(report.violations.len() <= flysch_vfs::VIOLATIONS_MAX);

@@ -39,7 +39,7 @@ fn headers(bytes: &[u8]) {
         fastmap::Header,
         fastmap::Pool,
         fastmap::EraseCounter,
-        fastmap::Volume,
+        fastmap::FastmapVolume,
         fastmap::MapHeader
     );
 }

@@ -4,7 +4,7 @@
 //! of headers, and of fastmaps that take one block, are corrected afterwards.
 #![no_main]
 
-use flysch_api::flash::{Flash, Geometry};
+use flysch_api::flash::{Flash, FlashGeometry};
 use flysch_api::volume::Volume;
 use flysch_mtd::FlashImage;
 use flysch_ubi::{AttachOptions, FastmapUse, Ubi, find_images};
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     fix_fastmaps(&mut image);
-    let flash = FlashImage::new(image, Geometry::nor(0, PEB_SIZE as u32));
+    let flash = FlashImage::new(image, FlashGeometry::nor(0, PEB_SIZE as u32));
     for found in find_images(&flash, None) {
         for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {
             let Ok(ubi) = Ubi::attach(&flash, found, &AttachOptions { fastmap }) else { continue };

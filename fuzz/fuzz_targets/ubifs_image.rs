@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::{FileSystem, Inode};
 use flysch_mtd::FlashImage;
 use flysch_ubifs::{FlatImage, IndexUse, OpenOptions, Ubifs};
@@ -19,7 +19,7 @@ const LEBS: usize = 20;
 fuzz_target!(|input: &[u8]| {
     let mut image = assemble(input);
     fix_checksums(&mut image);
-    let flash = FlashImage::new(image, Geometry::nor(0, LEB_SIZE as u32));
+    let flash = FlashImage::new(image, FlashGeometry::nor(0, LEB_SIZE as u32));
     for index in [IndexUse::Verify, IndexUse::Trust, IndexUse::Rebuild] {
         let volume = FlatImage::new(&flash, LEB_SIZE as u32, LEBS as u32);
         let Ok(fs) = Ubifs::open(volume, &OpenOptions { index, keys: None }) else { continue };

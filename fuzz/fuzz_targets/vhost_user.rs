@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use flysch_api::block::Geometry;
+use flysch_api::block::BlockGeometry;
 use flysch_api::data::SegmentLimits;
 use flysch_export::testing::{Disk, Ticks};
 use flysch_export::{Door, Jobs};
@@ -136,7 +136,7 @@ impl Client {
 }
 
 fn disk() -> Disk {
-    let geometry = Geometry {
+    let geometry = BlockGeometry {
         block_size: 4096,
         blocks: 16,
         transfer_max: 8192,
@@ -169,7 +169,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((&mode, mut bytes)) = bytes.split_first() else { return };
     let (listener, path) = listener();
     let mut disk = disk();
-    let shown = flysch_vhost_user::Disk::new(flysch_api::block::Device::geometry(&disk), "fuzzed");
+    let shown =
+        flysch_vhost_user::Disk::new(flysch_api::block::BlockDevice::geometry(&disk), "fuzzed");
     let clock = Ticks::default();
     let mut jobs = Jobs::new(&mut disk, &clock, 0);
     let mut door = Server::new(listener, &shown, |_: &Event| ()).expect("a server");

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_geom::class::disk::MD;
 use flysch_geom::{Graph, Medium, ProviderId, Shape};
 
@@ -13,8 +13,8 @@ use flysch_geom::{Graph, Medium, ProviderId, Shape};
 #[derive(Debug)]
 pub struct Image(File);
 
-fn failed<T>(result: std::io::Result<T>) -> Result<T, Error> {
-    result.map_err(|_| Error::Medium(Cause::None))
+fn failed<T>(result: std::io::Result<T>) -> Result<T, BlockError> {
+    result.map_err(|_| BlockError::Medium(Cause::None))
 }
 
 impl Medium for Image {
@@ -23,15 +23,15 @@ impl Medium for Image {
         Shape { media_size, sector_size: 512, stripe_size: 0, stripe_offset: 0 }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
         failed(self.0.read_exact_at(to, offset))
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError> {
         failed(self.0.write_all_at(from, offset))
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlockError> {
         Ok(())
     }
 }

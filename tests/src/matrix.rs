@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use flysch_api::vfs::DeviceNumber;
-use flysch_image::{ExtractOptions, Image, Options, Progress, Volume};
+use flysch_image::{ExtractOptions, Image, ImageOpenOptions, ImageVolume, Progress};
 
 use crate::ubifs::{
     FORMATS, Format, Random, Tree, differences, host_tree, make_tree, mkfs, ubinize,
@@ -210,7 +210,10 @@ pub fn through(source: &Source, kind: &Kind, folder: &Path) -> Result<u64, Vec<S
     // An empty tree is an empty image: any amount of erased flash.
     fs::write(&path, if is_erased { vec![0xFF; 1 << 20] } else { bytes }).expect("written");
     // Erased flash contains no information; any block size will do.
-    let options = Options { erase_size: is_erased.then_some(1 << 16), ..Options::default() };
+    let options = ImageOpenOptions {
+        erase_size: is_erased.then_some(1 << 16),
+        ..ImageOpenOptions::default()
+    };
     let image = Image::open(&path, &options).map_err(|e| vec![e.to_string()])?;
     let mut lines = vec![];
     let is_wrong = flysch_image::check(&image, &mut |found| lines.push(found.finding.to_string()));
@@ -218,7 +221,7 @@ pub fn through(source: &Source, kind: &Kind, folder: &Path) -> Result<u64, Vec<S
         lines.clear();
     }
     let out = folder.join("out");
-    let fs = image.volumes().find_map(Volume::file_system);
+    let fs = image.volumes().find_map(ImageVolume::file_system);
     let fs = fs.ok_or_else(|| vec!["no file system is there".to_owned()])?;
     let options = ExtractOptions::default();
     let extraction = flysch_image::extract(&*fs, &out, &options, &Progress::default())

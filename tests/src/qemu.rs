@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use flysch_api::block::{Completion, Device as _, Operation, Request};
+use flysch_api::block::{BlockDevice as _, Completion, Operation, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Machine as _};
 use flysch_cam::{Disk, Peripheral};
-use flysch_qemu::{Backing, Error, Machine, Options, Unit};
-use flysch_ufs::{Host, Options as DriverOptions, Port, QueueMode};
+use flysch_qemu::{Backing, Machine, QemuError, QemuOptions, Unit};
+use flysch_ufs::{Host, Port, QueueMode, UfsOptions as DriverOptions};
 
 /// Size of the memory for scanning and for parameter lists.
 const SCRATCH: usize = 64 << 10;
@@ -36,10 +36,10 @@ pub fn releases() -> Vec<Release> {
     let mut found = Vec::new();
     for (name, variable, default, is_11) in both {
         let program = std::env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
-        let options = Options { program: Some(program.clone()), ..Options::default() };
+        let options = QemuOptions { program: Some(program.clone()), ..QemuOptions::default() };
         match Machine::start(&options) {
             Ok(_) => found.push(Release { name, program, is_11 }),
-            Err(e @ (Error::NotFound { .. } | Error::TooOld { .. })) => {
+            Err(e @ (QemuError::NotFound { .. } | QemuError::TooOld { .. })) => {
                 let line = format!("skipped: {name} ({variable}): {e}");
                 assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
                 eprintln!("{line}");
@@ -51,8 +51,8 @@ pub fn releases() -> Vec<Release> {
 }
 
 /// The options of a machine of this release.
-fn of_release(release: &Release) -> Options {
-    Options { program: Some(release.program.clone()), ..Options::default() }
+fn of_release(release: &Release) -> QemuOptions {
+    QemuOptions { program: Some(release.program.clone()), ..QemuOptions::default() }
 }
 
 /// A logical unit in memory.
@@ -65,7 +65,7 @@ pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
 /// # Panics
 /// If it does not start.
 pub fn machine(release: &Release, queues: u8, units: Vec<Unit>) -> Machine {
-    let options = Options { queues, memory_bytes: 64 << 20, units, ..of_release(release) };
+    let options = QemuOptions { queues, memory_bytes: 64 << 20, units, ..of_release(release) };
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
@@ -135,7 +135,7 @@ impl Stack {
         let unit = self.units.iter().find(|unit| unit.lun.to_ufs() == Some(lun)).expect("the unit");
         let shape = unit.shape().expect("a disk");
         let port = self.ports.remove(0);
-        let disk = Disk::new(port, shape, self.scratch, &flysch_cam::Options::default());
+        let disk = Disk::new(port, shape, self.scratch, &flysch_cam::DiskOptions::default());
         (disk.expect("a disk"), self.machine, self.data)
     }
 }

@@ -181,7 +181,7 @@ fn judge(scheme: Scheme, path: &Path) -> Result<(), String> {
 /// We write: partitions are added where there is room, and some are deleted again.
 fn ours(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<(), String> {
     let (mut graph, disks) = graph(&[path], dice.roll(u64::MAX));
-    let fail = |error: flysch_geom::Error| error.to_string();
+    let fail = |error: flysch_geom::GeomError| error.to_string();
     let geom =
         part::create(&mut graph, disks[0], (scheme, None), Flags::default()).map_err(fail)?;
     let most = if scheme == Scheme::Gpt { 1 + dice.roll(12) } else { 1 + dice.roll(4) };

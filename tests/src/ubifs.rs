@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, Inode};
 use flysch_mtd::FlashImage;
 use rustix::fs::{CWD, FileType, Mode};
@@ -108,7 +108,7 @@ pub fn ubinize(image: &[u8], format: &Format) -> Vec<u8> {
 /// Bytes as a flash.
 pub fn flash(bytes: Vec<u8>, format: &Format) -> FlashImage<Vec<u8>> {
     let size = bytes.len() as u64;
-    FlashImage::new(bytes, Geometry::nand(size, format.peb_size, format.min_io, format.min_io))
+    FlashImage::new(bytes, FlashGeometry::nand(size, format.peb_size, format.min_io, format.min_io))
 }
 
 /// A file, as far as an image can represent it.
@@ -292,7 +292,7 @@ pub fn shown(fs: &dyn FileSystem, root: Inode) -> Shown {
 /// damaged size may have any value; such a file is reported as not completely readable.
 const READ_MAX: u64 = 64 << 20;
 
-fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs::Error> {
+fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs::FsError> {
     let stat = fs.attributes(inode)?;
     let has_content = matches!(stat.kind, FileKind::Regular | FileKind::Symlink);
     let size = if has_content { stat.size.min(READ_MAX) } else { 0 };

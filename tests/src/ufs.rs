@@ -7,7 +7,7 @@ use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Identity, Instant, Machine
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
 use flysch_random::XorShift64;
-use flysch_ufs::{Host, Options, Port};
+use flysch_ufs::{Host, Port, UfsOptions};
 
 /// The model under a virtual clock, on a machine whose memory is not coherent: everything these
 /// stories show also holds on such machines.
@@ -35,7 +35,7 @@ pub fn machine_with_lines(config: Config, line: u32) -> Model {
 }
 
 /// A running host.
-pub fn host(machine: &Model, options: Options) -> Host<Model> {
+pub fn host(machine: &Model, options: UfsOptions) -> Host<Model> {
     let memory = machine.memory().carve(0, DRIVER);
     let mut host = Host::new(machine.clone(), memory, options).expect("options that fit");
     host.bring_up(machine).expect("bring-up");
@@ -43,7 +43,7 @@ pub fn host(machine: &Model, options: Options) -> Host<Model> {
 }
 
 /// The ports of a running host.
-pub fn ports(machine: &Model, options: Options) -> Vec<Port<Model>> {
+pub fn ports(machine: &Model, options: UfsOptions) -> Vec<Port<Model>> {
     host(machine, options).into_ports()
 }
 

@@ -1,6 +1,6 @@
 //! Fresh, writable file systems on flash in memory.
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::Timestamp;
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_mtd::FlashImage;
@@ -18,7 +18,7 @@ pub const START: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 
 
 /// Erased NAND of this many blocks; programming what is not erased fails.
 pub fn nand(blocks: u32) -> Ram {
-    let geometry = Geometry::nand(0, 128 << 10, 2048, 512);
+    let geometry = FlashGeometry::nand(0, 128 << 10, 2048, 512);
     FlashImage::new(vec![0xFF; blocks as usize * (128 << 10)], geometry).strict()
 }
 
@@ -37,7 +37,7 @@ pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
 
 /// An empty JFFS2 on NOR of this many blocks.
 pub fn jffs2(blocks: u32) -> Jffs2Mut<Ram> {
-    let geometry = Geometry::nor(0, 64 << 10);
+    let geometry = FlashGeometry::nor(0, 64 << 10);
     let flash = FlashImage::new(vec![0xFF; blocks as usize * (64 << 10)], geometry).strict();
     Jffs2Mut::mount(flash, &WriteOptions::default()).unwrap()
 }

@@ -10,7 +10,7 @@ use flysch_cost::instant::InstantMachine;
 use flysch_models::machine::{Inline, Mode, Polled};
 use flysch_models::ufs::{Config, Ufs};
 use flysch_tests::ufs::{buffer, done, list, read, segments, whole, write};
-use flysch_ufs::{Host, Options, Port, QueueMode};
+use flysch_ufs::{Host, Port, QueueMode, UfsOptions};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ static ALLOCATOR: Counting = Counting;
 fn port(queue: QueueMode, interrupts: bool) -> (InstantMachine, Port<InstantMachine>) {
     let machine = InstantMachine::new(32 << 20);
     let memory = machine.memory().carve(0, 1 << 20);
-    let options = Options { queue, interrupts, ..Options::default() };
+    let options = UfsOptions { queue, interrupts, ..UfsOptions::default() };
     let mut host = Host::new(machine.clone(), memory, options).expect("options");
     host.bring_up(&machine).expect("bring-up");
     let port = host.into_ports().remove(0);
@@ -88,7 +88,7 @@ fn the_sata_driver_allocates_nothing_for_a_command() {
     use flysch_api::command::{Ata, Direction, Ordering, Token};
     use flysch_cam::Family as _;
     let machine = flysch_cost::instant_ahci::AhciInstantMachine::new(8 << 20);
-    let options = flysch_ahci::Options { ports: 1, ..Default::default() };
+    let options = flysch_ahci::AhciOptions { ports: 1, ..Default::default() };
     let memory = machine.memory().carve(0, 1 << 20);
     let mut host = flysch_ahci::Host::new(machine.clone(), memory, options).expect("options");
     host.bring_up(&machine).expect("bring-up");
@@ -139,7 +139,7 @@ fn the_emmc_driver_allocates_nothing_for_a_command() {
     use flysch_wire::mmc::command::{CommandIndex, erase};
     let machine = flysch_cost::instant_emmc::EmmcInstantMachine::new(8 << 20);
     let timing = flysch_emmc::Timing::Legacy;
-    let options = flysch_emmc::Options { timing, ..Default::default() };
+    let options = flysch_emmc::EmmcOptions { timing, ..Default::default() };
     let memory = machine.memory().carve(0, 2 << 20);
     let mut host = flysch_emmc::Host::new(machine.clone(), memory, options).expect("options");
     host.bring_up(&machine).expect("bring-up");
@@ -348,7 +348,7 @@ impl<M: Machine> Machine for Watched<M> {
 fn heap(queue: QueueMode, lanes: u8, depth: u16) -> isize {
     let machine = InstantMachine::new(32 << 20);
     let memory = machine.memory().carve(0, 4 << 20);
-    let options = Options { queue, lanes, depth, ..Options::default() };
+    let options = UfsOptions { queue, lanes, depth, ..UfsOptions::default() };
     let before = LIVE.with(Cell::get);
     PEAK.with(|peak| peak.set(before));
     let mut host = Host::new(machine.clone(), memory, options).expect("options");
@@ -376,7 +376,7 @@ fn heap_and_memory_are_what_the_documentation_says() {
         }
     }
     let memory = |lanes, depth| {
-        Host::<InstantMachine>::memory_len(&Options { lanes, depth, ..Options::default() })
+        Host::<InstantMachine>::memory_len(&UfsOptions { lanes, depth, ..UfsOptions::default() })
     };
     // A shorter lane has rings of 32 as well.
     assert_eq!([memory(1, 1), memory(1, 32), memory(4, 32)], [48_128, 118_784, 355_328]);
@@ -391,7 +391,7 @@ fn the_registers_used_are_what_the_documentation_says() {
     {
         let machine = Watched::new(InstantMachine::new(32 << 20));
         let memory = machine.memory().carve(0, 1 << 20);
-        let options = Options { queue, lanes, depth: 8, ..Options::default() };
+        let options = UfsOptions { queue, lanes, depth: 8, ..UfsOptions::default() };
         let mut host = Host::new(machine.clone(), memory, options).expect("options");
         host.bring_up(&machine).expect("bring-up");
         let mut port = host.into_ports().remove(0);
@@ -418,7 +418,7 @@ fn polling_without_arming_costs_what_the_documentation_says() {
         let ufs = Ufs::new(Config::default(), memory.clone()).expect("a configuration");
         let inline = Inline::new(ufs, memory, Identity::default(), Mode::Virtual);
         let watched = Watched::new(inline.clone());
-        let options = Options { queue, interrupts, ..Options::default() };
+        let options = UfsOptions { queue, interrupts, ..UfsOptions::default() };
         let driver = inline.memory().carve(0, 1 << 20);
         let mut host = Host::new(watched.clone(), driver, options).expect("options");
         host.bring_up(&watched).expect("bring-up");

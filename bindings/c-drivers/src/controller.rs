@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_void};
 use core::fmt;
 
-use flysch_api::block::{self, Device, Refused};
+use flysch_api::block::{self, BlockDevice, Refused};
 use flysch_api::command::Port;
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaAllocator, DmaRegion, DmaSlice, Instant, Machine as _};
@@ -76,7 +76,7 @@ impl Carrier for flysch_nvme::Port<Wired> {
 }
 
 fn gone() -> Box<Error> {
-    Error::new(Status::Gone, block::Error::Gone)
+    Error::new(Status::Gone, block::BlockError::Gone)
 }
 
 fn of_another_kind(wanted: &str) -> Box<Error> {
@@ -97,7 +97,7 @@ fn part(memory: &mut DmaAllocator, len: usize, what: &str) -> Outcome<DmaRegion>
 }
 
 /// The options for the UFS driver.
-fn ufs_options(options: &Options) -> Outcome<flysch_ufs::Options> {
+fn ufs_options(options: &Options) -> Outcome<flysch_ufs::UfsOptions> {
     let queue = match options.queue {
         number if number == Queue::Auto as u8 => QueueMode::Auto,
         number if number == Queue::Sdq as u8 => QueueMode::Sdq,
@@ -107,15 +107,15 @@ fn ufs_options(options: &Options) -> Outcome<flysch_ufs::Options> {
         }
     };
     let Options { disks: lanes, depth, interrupts, transfer_max, .. } = *options;
-    let rest = flysch_ufs::Options::default();
-    Ok(flysch_ufs::Options { queue, lanes, depth, interrupts, transfer_max, ..rest })
+    let rest = flysch_ufs::UfsOptions::default();
+    Ok(flysch_ufs::UfsOptions { queue, lanes, depth, interrupts, transfer_max, ..rest })
 }
 
 /// The options for the NVMe driver.
-fn nvme_options(options: &Options) -> flysch_nvme::Options {
+fn nvme_options(options: &Options) -> flysch_nvme::NvmeOptions {
     let Options { disks, depth, interrupts, transfer_max, .. } = *options;
-    let rest = flysch_nvme::Options::default();
-    flysch_nvme::Options { lanes: disks.into(), depth, interrupts, transfer_max, ..rest }
+    let rest = flysch_nvme::NvmeOptions::default();
+    flysch_nvme::NvmeOptions { lanes: disks.into(), depth, interrupts, transfer_max, ..rest }
 }
 
 /// Bytes of memory for the disks' own lists, whatever their units.
@@ -313,7 +313,7 @@ where
             return Err(Error::new(Status::NotADisk, text));
         }
         let scratch = part(memory, Disk::<P>::scratch_bytes(limits.slots), "the disk")?;
-        let options = flysch_cam::Options::default();
+        let options = flysch_cam::DiskOptions::default();
         let disk = Disk::new(self.spare.remove(0), shape, scratch, &options);
         self.used.push(disk.map_err(controller)?);
         Ok(self.used.len() - 1)
@@ -343,7 +343,7 @@ where
     }
 
     fn poll_at(&self) -> Option<Instant> {
-        let used = self.used.iter().filter_map(Device::poll_at);
+        let used = self.used.iter().filter_map(BlockDevice::poll_at);
         used.chain(self.spare.iter().filter_map(Port::poll_at)).min()
     }
 }

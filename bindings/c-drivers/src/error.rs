@@ -48,19 +48,19 @@ pub enum Status {
     Gone = -17,
 }
 
-impl From<block::Error> for Status {
-    fn from(error: block::Error) -> Self {
+impl From<block::BlockError> for Status {
+    fn from(error: block::BlockError) -> Self {
         match error {
-            block::Error::OutOfRange => Self::OutOfRange,
-            block::Error::Misaligned => Self::Misaligned,
-            block::Error::BadData(_) => Self::BadData,
-            block::Error::Unsupported => Self::Unsupported,
-            block::Error::WriteProtected => Self::WriteProtected,
-            block::Error::Medium(_) => Self::Medium,
-            block::Error::TimedOut => Self::TimedOut,
-            block::Error::Reset => Self::Reset,
-            block::Error::Host(_) => Self::Host,
-            block::Error::Gone => Self::Gone,
+            block::BlockError::OutOfRange => Self::OutOfRange,
+            block::BlockError::Misaligned => Self::Misaligned,
+            block::BlockError::BadData(_) => Self::BadData,
+            block::BlockError::Unsupported => Self::Unsupported,
+            block::BlockError::WriteProtected => Self::WriteProtected,
+            block::BlockError::Medium(_) => Self::Medium,
+            block::BlockError::TimedOut => Self::TimedOut,
+            block::BlockError::Reset => Self::Reset,
+            block::BlockError::Host(_) => Self::Host,
+            block::BlockError::Gone => Self::Gone,
             // `Device`, and any status that a later version adds.
             _ => Self::Device,
         }

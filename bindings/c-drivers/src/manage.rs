@@ -126,11 +126,11 @@ fn argument(words: impl fmt::Display) -> Box<Error> {
     Error::new(Status::Argument, words)
 }
 
-fn ufs_failed(cause: flysch_ufs::Error) -> Box<Error> {
+fn ufs_failed(cause: flysch_ufs::UfsError) -> Box<Error> {
     Error::new(Status::Device, cause)
 }
 
-fn nvme_failed(cause: flysch_nvme::Error) -> Box<Error> {
+fn nvme_failed(cause: flysch_nvme::NvmeError) -> Box<Error> {
     Error::new(Status::Device, cause)
 }
 

@@ -116,7 +116,7 @@ impl ImageError {
     }
 
     /// An error of the file system for the file at `path`.
-    pub(crate) fn of_file(path: &[u8], error: vfs::Error) -> Box<Self> {
+    pub(crate) fn of_file(path: &[u8], error: vfs::FsError) -> Box<Self> {
         let text = format!("{}: {error}", path.escape_ascii());
         Self::new(status_of(error), text).behind(error.source())
     }
@@ -137,18 +137,18 @@ impl ImageError {
     }
 }
 
-fn status_of(error: vfs::Error) -> ImageStatus {
+fn status_of(error: vfs::FsError) -> ImageStatus {
     match error {
-        vfs::Error::NotFound => ImageStatus::NotFound,
-        vfs::Error::NoAttribute => ImageStatus::NoAttribute,
-        vfs::Error::NotDirectory => ImageStatus::NotDirectory,
-        vfs::Error::IsDirectory => ImageStatus::IsDirectory,
-        vfs::Error::NoContent => ImageStatus::Kind,
-        vfs::Error::BufferTooSmall(_) => ImageStatus::Small,
-        vfs::Error::Damaged { .. } => ImageStatus::Damaged,
-        vfs::Error::Encrypted => ImageStatus::Encrypted,
-        vfs::Error::Unsupported(_) => ImageStatus::Unsupported,
-        vfs::Error::Medium(_) => ImageStatus::System,
+        vfs::FsError::NotFound => ImageStatus::NotFound,
+        vfs::FsError::NoAttribute => ImageStatus::NoAttribute,
+        vfs::FsError::NotDirectory => ImageStatus::NotDirectory,
+        vfs::FsError::IsDirectory => ImageStatus::IsDirectory,
+        vfs::FsError::NoContent => ImageStatus::Kind,
+        vfs::FsError::BufferTooSmall(_) => ImageStatus::Small,
+        vfs::FsError::Damaged { .. } => ImageStatus::Damaged,
+        vfs::FsError::Encrypted => ImageStatus::Encrypted,
+        vfs::FsError::Unsupported(_) => ImageStatus::Unsupported,
+        vfs::FsError::Medium(_) => ImageStatus::System,
         _ => ImageStatus::Argument,
     }
 }

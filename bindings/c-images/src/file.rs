@@ -50,7 +50,7 @@ impl File {
         Ok(Self { fs, inode, path: path.to_vec(), _image: image.0.clone() })
     }
 
-    fn failed(&self, error: vfs::Error) -> Box<ImageError> {
+    fn failed(&self, error: vfs::FsError) -> Box<ImageError> {
         ImageError::of_file(&self.path, error)
     }
 
@@ -139,10 +139,10 @@ impl File {
 
 /// Visits one file of a walk, or a directory that could not be read to its end.
 fn tell_of(
-    met: &Result<Node<'_>, (&[u8], vfs::Error)>,
+    met: &Result<Node<'_>, (&[u8], vfs::FsError)>,
     tell: &mut dyn FnMut(&Entry) -> bool,
 ) -> bool {
-    let words = |error: &vfs::Error| CString::new(error.to_string()).unwrap_or_default();
+    let words = |error: &vfs::FsError| CString::new(error.to_string()).unwrap_or_default();
     let problem = match met {
         Ok(node) => node.attributes.as_ref().err().map(words),
         Err((_, error)) => Some(words(error)),
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn flysch_file_link(
         let size = file.of_kind(FileKind::Symlink, "symbolic link")?.size;
         if size > buffer.len() as u64 {
             let need = usize::try_from(size).unwrap_or(usize::MAX);
-            return Err(file.failed(vfs::Error::BufferTooSmall(need)));
+            return Err(file.failed(vfs::FsError::BufferTooSmall(need)));
         }
         file.read(0, buffer)
     };

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use flysch_image::{Contents, EccScheme, Image as Opened, KeyFile, Options, read_keys};
+use flysch_image::{Contents, EccScheme, Image as Opened, ImageOpenOptions, KeyFile, read_keys};
 
 use crate::border::{bytes, guarded, named, null, path, told};
 use crate::error::{ImageError, ImageStatus, Outcome};
@@ -28,9 +28,9 @@ pub extern "C" fn flysch_images_version() -> *const c_char {
 ///
 /// # Safety
 /// `options` is NULL or as the header says.
-unsafe fn understood(options: *const ImageOptions) -> Outcome<Options> {
+unsafe fn understood(options: *const ImageOptions) -> Outcome<ImageOpenOptions> {
     // SAFETY: the caller's promise.
-    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(Options::default()) };
+    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(ImageOpenOptions::default()) };
     let text = |given: Bytes, what: &str| -> Outcome<Option<&[u8]>> {
         // SAFETY: as above.
         let text = unsafe { bytes(given, what) }?;
@@ -50,7 +50,7 @@ unsafe fn understood(options: *const ImageOptions) -> Outcome<Options> {
     let auth = text(given.auth_key, "auth_key")?.map(|name| (path(name), None));
     let keys = read_keys(auth, &masters, None);
     let size = |value: u32| (value != 0).then_some(value);
-    Ok(Options {
+    Ok(ImageOpenOptions {
         erase_size: size(given.erase_size),
         page_size: size(given.page_size),
         oob_size: size(given.oob_size),
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn flysch_image_volume(
 }
 
 /// The volume with this number.
-pub(crate) fn numbered(image: &Image, number: usize) -> Outcome<&flysch_image::Volume> {
+pub(crate) fn numbered(image: &Image, number: usize) -> Outcome<&flysch_image::ImageVolume> {
     image.0.volumes().nth(number).ok_or_else(|| {
         let count = image.0.volumes().count();
         let text = format_args!("there is no volume {number}: there are {count}, from 0 on");

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 use flysch_mtd::Storage;
 
 use crate::border::{Context, null};
@@ -28,7 +28,7 @@ impl Storage for Memory {
         self.0.size()
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         self.0.read_at(offset, buffer)
     }
 
@@ -61,16 +61,16 @@ impl Storage for Called {
         self.size
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the function's contract, in the header; the buffer has that length.
         match unsafe { read(self.context.0, offset, buffer.as_mut_ptr(), buffer.len()) } {
             0 => Ok(()),
-            errno => Err(Error::Os(errno)),
+            errno => Err(FlashError::Os(errno)),
         }
     }
 }

@@ -28,17 +28,17 @@ const ELOOP: i32 = 40;
 const ENODATA: i32 = 61;
 
 /// An error of the file system for `path`.
-pub(crate) fn of_file(error: vfs::Error, path: &OsStr) -> PyErr {
+pub(crate) fn of_file(error: vfs::FsError, path: &OsStr) -> PyErr {
     let path = path.as_bytes().escape_ascii().to_string();
     let text = error.to_string();
     match error {
-        vfs::Error::NotFound => PyFileNotFoundError::new_err((ENOENT, text, path)),
-        vfs::Error::NoAttribute => PyOSError::new_err((ENODATA, text, path)),
-        vfs::Error::NotDirectory => PyNotADirectoryError::new_err((ENOTDIR, text, path)),
-        vfs::Error::IsDirectory => PyIsADirectoryError::new_err((EISDIR, text, path)),
-        vfs::Error::Encrypted => EncryptedError::new_err(format!("{path}: {text}")),
-        vfs::Error::Unsupported(_) => UnsupportedError::new_err(format!("{path}: {text}")),
-        vfs::Error::Damaged { .. } | vfs::Error::Medium(_) => {
+        vfs::FsError::NotFound => PyFileNotFoundError::new_err((ENOENT, text, path)),
+        vfs::FsError::NoAttribute => PyOSError::new_err((ENODATA, text, path)),
+        vfs::FsError::NotDirectory => PyNotADirectoryError::new_err((ENOTDIR, text, path)),
+        vfs::FsError::IsDirectory => PyIsADirectoryError::new_err((EISDIR, text, path)),
+        vfs::FsError::Encrypted => EncryptedError::new_err(format!("{path}: {text}")),
+        vfs::FsError::Unsupported(_) => UnsupportedError::new_err(format!("{path}: {text}")),
+        vfs::FsError::Damaged { .. } | vfs::FsError::Medium(_) => {
             DamagedError::new_err(format!("{path}: {text}"))
         }
         _ => PyOSError::new_err((EINVAL, text, path)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::finding::{self, Severity};
-use flysch_image::{EccScheme, Image as Opened, KeyFile, Options, Part, read_keys};
+use flysch_image::{EccScheme, Image as Opened, ImageOpenOptions, KeyFile, Part, read_keys};
 use flysch_mtd::detect::Content;
 use flysch_ubifs::repair::{self, Level};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
@@ -148,7 +148,7 @@ pub(crate) struct OpenOptions {
 }
 
 impl OpenOptions {
-    fn read(self) -> PyResult<Options> {
+    fn read(self) -> PyResult<ImageOpenOptions> {
         let scheme = |name: String| {
             let scheme = name.parse::<EccScheme>();
             scheme.map_err(|error| PyValueError::new_err(format!("ecc: {error}")))
@@ -157,7 +157,7 @@ impl OpenOptions {
         let masters = masters.map(|name| name.parse().expect("any text names a file"));
         let masters: Vec<KeyFile> = masters.collect();
         let keys = read_keys(self.auth_key.as_deref().map(|path| (path, None)), &masters, None);
-        Ok(Options {
+        Ok(ImageOpenOptions {
             erase_size: self.erase_size,
             page_size: self.page_size,
             oob_size: self.oob_size,

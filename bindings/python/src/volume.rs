@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flysch_api::vfs::{Attributes, FileKind, FileSystem, Inode, Timestamp};
 use flysch_image::{
-    ExtractOptions, Image, Progress, SharedFileSystem, Volume as Opened, extract, extract_raw,
+    ExtractOptions, Image, ImageVolume as Opened, Progress, SharedFileSystem, extract, extract_raw,
     follow, resolve,
 };
 use pyo3::exceptions::PyOSError;
@@ -190,7 +190,7 @@ fn read_at(
     inode: Inode,
     mut offset: u64,
     size: u64,
-) -> Result<Vec<u8>, flysch_api::vfs::Error> {
+) -> Result<Vec<u8>, flysch_api::vfs::FsError> {
     let left = fs.attributes(inode)?.size.saturating_sub(offset).min(size);
     // The size comes from the image: no memory is allocated for data that is not there.
     let mut bytes = Vec::new();

@@ -13,7 +13,7 @@ use flysch_wire::ata::{D2h, Identify};
 
 /// The device at a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct AtaFacts {
     /// What it says about itself.
     pub identify: Identify,
     /// Negotiated speed: 1, 2, 3 for 1.5, 3, 6 Gb/s.
@@ -32,7 +32,7 @@ pub struct Device {
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// The devices by their port of a multiplier; without one, only the first entry is used.
-    pub(crate) devices: Vec<Option<Device>>,
+    pub(crate) devices: Vec<Option<AtaFacts>>,
     /// The devices present when everything last worked, whatever was tried since.
     pub(crate) known: Vec<Option<Identify>>,
     /// The multiplier at the port.
@@ -53,7 +53,7 @@ impl Attached {
     }
 
     /// The device at this port of the multiplier.
-    pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
+    pub(crate) fn device(&self, unit: u8) -> Option<&AtaFacts> {
         self.devices.get(usize::from(unit))?.as_ref()
     }
 
@@ -63,7 +63,7 @@ impl Attached {
     }
 
     /// Puts a device in its place; another one than before is a new generation.
-    pub(crate) fn put(&mut self, unit: u8, device: Device) {
+    pub(crate) fn put(&mut self, unit: u8, device: AtaFacts) {
         let before = self.device(unit);
         if !before.is_some_and(|before| before.identify.is_same_device(&device.identify)) {
             self.generation = self.generation.wrapping_add(1);
@@ -86,7 +86,7 @@ impl Attached {
 
     /// Everything works with the devices that are there now.
     pub(crate) fn know(&mut self) {
-        let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
+        let known = |device: &Option<AtaFacts>| device.as_ref().map(|d| d.identify.clone());
         self.known = self.devices.iter().map(known).collect();
     }
 

@@ -4,19 +4,19 @@
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
 //! functions that a [script](flysch_script) replays over primitives that wait:
 //! [`until`](Primitives::until), [`sleep`](Primitives::sleep), [`command`](Channel::command),
-//! [`ports_obey`](Channel::ports_obey). Every other effect is guarded by [`first`](Channel::first), or
-//! goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay does not
-//! repeat it.
+//! [`ports_obey`](Channel::ports_obey). Every other effect is guarded by [`first`](Channel::first),
+//! or goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay
+//! does not repeat it.
 //!
 //! The channel is the only thing that a replay works on. What procedures find out and decide is
 //! the state of other objects - what is attached, how deep the link sleeps - each with the
 //! procedures that need it. They are lent the channel and change what is theirs inside its
 //! primitives.
 
-use crate::error::{Cause, Error};
+use crate::error::{AhciError, Cause};
 use crate::history::{ErrorKind, ErrorLog};
 use crate::layout::PortMemory;
-use crate::options::Options;
+use crate::options::AhciOptions;
 use crate::quirks::Quirks;
 use crate::shared::Shared;
 use alloc::sync::Arc;
@@ -31,7 +31,7 @@ use flysch_wire::ata::registers::{
 use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
 
 /// The result of a procedure.
-pub(crate) type Run<T> = flysch_script::Run<T, Error>;
+pub(crate) type Run<T> = flysch_script::Run<T, AhciError>;
 
 /// What is being waited for, besides registers and time.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub(crate) struct HbaFacts {
 pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) options: Options,
+    pub(crate) options: AhciOptions,
     pub(crate) hba: HbaFacts,
     pub(crate) errors: ErrorLog,
     /// Start of the port's registers; 0 for the HBA.
@@ -152,7 +152,7 @@ impl<M: Machine> Channel<M> {
         shared: &Arc<Shared>,
         base: u32,
         memory: PortMemory,
-        (options, hba): (&Options, HbaFacts),
+        (options, hba): (&AhciOptions, HbaFacts),
     ) -> Self {
         Self {
             machine: machine.clone(),

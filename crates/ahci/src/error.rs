@@ -7,7 +7,7 @@ use flysch_wire::ata::registers::signature;
 /// this; they have [`Ended`](flysch_api::command::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum AhciError {
     /// The options contradict one another.
     Options(&'static str),
     /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
@@ -44,7 +44,7 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
-impl Error {
+impl AhciError {
     /// The underlying cause, if there is one.
     pub(crate) const fn cause(&self) -> Option<Cause> {
         match *self {
@@ -83,14 +83,14 @@ pub enum Cause {
     /// The device's answer makes no sense; the text says which part.
     Answer(&'static str),
     /// The identify data of the device makes no sense.
-    Identify(flysch_wire::Error),
+    Identify(flysch_wire::WireError),
     /// A kind of device unknown to the driver: its signature.
     Signature(u32),
     /// Commands are in flight, or their outcomes have not been fetched.
     InFlight,
 }
 
-impl From<Cause> for Error {
+impl From<Cause> for AhciError {
     fn from(cause: Cause) -> Self {
         Self::Failed(cause)
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for AhciError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Options(what) => write!(f, "options: {what}"),
@@ -151,7 +151,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for AhciError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),

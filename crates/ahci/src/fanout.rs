@@ -1,6 +1,6 @@
 //! What is known about a port multiplier.
 
-use crate::error::Error;
+use crate::error::AhciError;
 use crate::lane::UNITS;
 
 /// A port multiplier.
@@ -17,7 +17,7 @@ pub struct Multiplier {
     /// Whether commands of several devices can be in flight at once (FIS-based switching).
     pub fis_switching: bool,
     /// For each port, why its device did not come up.
-    pub failures: [Option<Error>; UNITS],
+    pub failures: [Option<AhciError>; UNITS],
 }
 
 /// As in FreeBSD's `camcontrol devlist`.

@@ -1,10 +1,10 @@
 //! The control path of an HBA.
 
 use crate::channel::{Channel, HbaFacts, Run};
-use crate::error::{Cause, Error};
+use crate::error::{AhciError, Cause};
 use crate::history::{ErrorKind, ErrorLog};
 use crate::layout;
-use crate::options::Options;
+use crate::options::AhciOptions;
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{Shared, cause};
 use crate::unit::Unit;
@@ -55,7 +55,7 @@ pub(crate) struct Hba<M: Machine> {
     job_at: Instant,
     is_gone: bool,
     is_up: bool,
-    result: Option<Result<(), Error>>,
+    result: Option<Result<(), AhciError>>,
 }
 
 impl<M: Machine> Hba<M> {
@@ -63,12 +63,12 @@ impl<M: Machine> Hba<M> {
     pub(crate) fn new(
         machine: &M,
         memory: &DmaRegion,
-        options: &Options,
-    ) -> Result<(Self, Units<M>), Error> {
+        options: &AhciOptions,
+    ) -> Result<(Self, Units<M>), AhciError> {
         check(options)?;
         let (cap, ports) = (machine.read32(CAP), machine.read32(PI));
         if (cap, ports) == (u32::MAX, u32::MAX) {
-            return Err(Error::NoController);
+            return Err(AhciError::NoController);
         }
         let quirks = Quirks::of_hba(machine.identity()).and(options.quirks);
         let facts = HbaFacts {
@@ -83,11 +83,13 @@ impl<M: Machine> Hba<M> {
         };
         let used = implemented & options.ports;
         if used == 0 {
-            return Err(Error::NoPorts(implemented));
+            return Err(AhciError::NoPorts(implemented));
         }
         let end = memory.address() + memory.len() as u64;
         if end > 1 << 32 && (!facts.cap.s64a() || quirks.has(Quirk::Only32Bit)) {
-            return Err(Error::Unsupported("memory above 4 GiB with an HBA of 32-bit addresses"));
+            return Err(AhciError::Unsupported(
+                "memory above 4 GiB with an HBA of 32-bit addresses",
+            ));
         }
         let ports: Vec<u8> = (0..PORTS_MAX as u8).filter(|port| used >> port & 1 != 0).collect();
         let shared = Arc::new(Shared::new(ports.len()));
@@ -97,7 +99,7 @@ impl<M: Machine> Hba<M> {
             let of = (index, port);
             Ok(Box::new(Unit::new(machine, &shared, of, memory, (options, facts))))
         };
-        let units = ports.iter().enumerate().map(unit).collect::<Result<Vec<_>, Error>>()?;
+        let units = ports.iter().enumerate().map(unit).collect::<Result<Vec<_>, AhciError>>()?;
         let own = layout::port(memory, options, 0)?;
         let this = Self {
             channel: Channel::new(machine, &shared, 0, own, (options, facts)),
@@ -136,14 +138,14 @@ impl<M: Machine> Hba<M> {
         self.job.is_some()
     }
 
-    pub(crate) fn take_result(&mut self) -> Option<Result<(), Error>> {
+    pub(crate) fn take_result(&mut self) -> Option<Result<(), AhciError>> {
         self.result.take()
     }
 
     /// Begins a reset of the HBA; the first one is its bring-up.
-    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self) -> Result<(), AhciError> {
         if self.job.is_some() {
-            return Err(Error::Busy);
+            return Err(AhciError::Busy);
         }
         self.is_gone = false;
         self.channel.shared.orders.take_causes();
@@ -222,13 +224,13 @@ impl<M: Machine> Hba<M> {
         let causes = self.channel.shared.orders.take_causes();
         if causes & cause::REMOVED != 0 {
             self.channel.log(ErrorKind::Removed, 0);
-            self.failed(Error::Gone);
+            self.failed(AhciError::Gone);
         } else if causes & cause::HBA_RESET != 0 {
             self.set_job(Job::Reset { running: true });
         }
     }
 
-    fn failed(&mut self, error: Error) {
+    fn failed(&mut self, error: AhciError) {
         self.channel.script.abandon();
         self.job = None;
         self.is_up = false;
@@ -236,7 +238,7 @@ impl<M: Machine> Hba<M> {
         self.channel.shared.orders.publish(Order::GONE);
         self.channel.log(ErrorKind::Gone, 0);
         self.result = Some(Err(match error {
-            Error::Failed(cause) => Error::Step { step: HBA_STEP, cause },
+            AhciError::Failed(cause) => AhciError::Step { step: HBA_STEP, cause },
             error => error,
         }));
     }
@@ -309,20 +311,20 @@ impl<M: Machine> Hba<M> {
     }
 }
 
-fn check(options: &Options) -> Result<(), Error> {
-    if !(1..=Options::DEPTH_MAX).contains(&options.depth) {
-        return Err(Error::Options("depth must be 1 to 32"));
+fn check(options: &AhciOptions) -> Result<(), AhciError> {
+    if !(1..=AhciOptions::DEPTH_MAX).contains(&options.depth) {
+        return Err(AhciError::Options("depth must be 1 to 32"));
     }
     if options.ports == 0 {
-        return Err(Error::Options("at least one port is needed"));
+        return Err(AhciError::Options("at least one port is needed"));
     }
-    if !(4096..=Options::TRANSFER_MAX).contains(&options.transfer_max)
+    if !(4096..=AhciOptions::TRANSFER_MAX).contains(&options.transfer_max)
         || !options.transfer_max.is_multiple_of(4096)
     {
-        return Err(Error::Options("transfer_max must be a multiple of 4 KiB up to 32 MiB"));
+        return Err(AhciError::Options("transfer_max must be a multiple of 4 KiB up to 32 MiB"));
     }
     if options.speed > 3 {
-        return Err(Error::Options("speed must be 0 to 3"));
+        return Err(AhciError::Options("speed must be 0 to 3"));
     }
     Ok(())
 }

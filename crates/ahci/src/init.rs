@@ -1,8 +1,8 @@
 //! One port and the device at it: bring-up as a list of steps (AHCI 10.1.2, 10.4.2).
 
-use crate::attached::{Attached, Device};
+use crate::attached::{AtaFacts, Attached};
 use crate::channel::{Channel, Own, Run};
-use crate::error::{Cause, Error};
+use crate::error::{AhciError, Cause};
 use crate::hba_resets::HbaResets;
 use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
@@ -136,7 +136,7 @@ impl BringUp {
                 _ => core.finish(),
             };
             let result = settled(result)?.map_err(|error| match error {
-                Error::Failed(cause) => Error::Step { step: step.name, cause },
+                AhciError::Failed(cause) => AhciError::Step { step: step.name, cause },
                 other => other,
             });
             match result {
@@ -221,10 +221,10 @@ impl<M: Machine> Core<M> {
 
     /// Whether the failure of a step concerns only one device behind a multiplier, while the others
     /// can be reached.
-    fn fails_alone(&self, step: usize, error: Error) -> bool {
+    fn fails_alone(&self, step: usize, error: AhciError) -> bool {
         let is_wide = matches!(
             error,
-            Error::Step { cause: Cause::Removed | Cause::Register { name: "PxCMD", .. }, .. }
+            AhciError::Step { cause: Cause::Removed | Cause::Register { name: "PxCMD", .. }, .. }
         );
         let is_of_device =
             matches!(step, IDENTIFY | FEATURES) && self.attached.multiplier.is_some();
@@ -232,7 +232,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Gives up the device at this port of the multiplier, which did not come up.
-    fn give_up_behind(&mut self, unit: u8, error: Error) {
+    fn give_up_behind(&mut self, unit: u8, error: AhciError) {
         self.channel.log(ErrorKind::GivenUp, unit.into());
         self.attached.forget(&mut self.lane, unit);
         if let Some(multiplier) = &mut self.attached.multiplier {
@@ -317,7 +317,7 @@ impl<M: Machine> Core<M> {
             packets: identify.kind != Kind::Disk,
         };
         let link_power = LinkPower::Active;
-        let device = Device { identify, speed, quirks, queued, queued_trim, link_power };
+        let device = AtaFacts { identify, speed, quirks, queued, queued_trim, link_power };
         channel.effect(|_| {
             lane.set_ways(unit, Some(ways));
             attached.put(unit, device);

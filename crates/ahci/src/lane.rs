@@ -12,7 +12,7 @@ pub(crate) use manage::Found;
 pub(crate) use turns::{Switching, UNITS};
 
 use crate::layout::{LIMITS, PortMemory, TABLE};
-use crate::options::Options;
+use crate::options::AhciOptions;
 use crate::slots::{SLOTS, Slot, bits};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -81,7 +81,7 @@ impl<M: Machine> Lane<M> {
         machine: &M,
         port: u8,
         memory: &PortMemory,
-        options: &Options,
+        options: &AhciOptions,
         depth: u8,
     ) -> Self {
         let transfer_max = options.transfer_max;

@@ -1,7 +1,7 @@
 //! The layout of everything the HBA accesses in the driver's DMA memory.
 
-use crate::error::Error;
-use crate::options::Options;
+use crate::error::AhciError;
+use crate::options::AhciOptions;
 use flysch_api::data::{SEGMENTS_MAX, SegmentLimits};
 use flysch_api::machine::DmaRegion;
 use flysch_wire::ata::list::{
@@ -52,19 +52,19 @@ pub(crate) struct PortMemory {
 }
 
 /// Bytes of memory the driver needs for these options, wherever it starts.
-pub(crate) fn memory_len(options: &Options) -> usize {
+pub(crate) fn memory_len(options: &AhciOptions) -> usize {
     options.ports.count_ones() as usize * PORT + PAGE
 }
 
 /// The memory of the `index`-th port in use.
 pub(crate) fn port(
     memory: &DmaRegion,
-    options: &Options,
+    options: &AhciOptions,
     index: usize,
-) -> Result<PortMemory, Error> {
+) -> Result<PortMemory, AhciError> {
     let (needed, given) = (memory_len(options), memory.len());
     if given < needed {
-        return Err(Error::MemoryTooSmall { needed, given });
+        return Err(AhciError::MemoryTooSmall { needed, given });
     }
     let page = PAGE as u64;
     let start = (memory.address().next_multiple_of(page) - memory.address()) as usize;

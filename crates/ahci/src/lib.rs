@@ -14,8 +14,8 @@
 //!   PxCI once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch.
 //!   Commands are queued in the device (NCQ) if it supports that; one that cannot be queued is sent
 //!   alone, in order with the others. No allocation, no lock, no search.
-//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in with
-//!   `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
+//!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between host and ports* (`shared`): one word of orders, one word of obedience per port.
 //! - Every command ends exactly once, by the device's answer or the ladder of `recover`: stop and
 //!   queued error log, COMRESET, HBA reset, gone.
@@ -36,12 +36,12 @@
 //! # Use
 //!
 //! ```
-//! use flysch_ahci::{Error, Host, Options};
+//! use flysch_ahci::{AhciError, AhciOptions, Host};
 //! use flysch_api::command::{Ata, Command, Port as _};
 //! use flysch_api::machine::{Clock, Machine};
 //!
-//! fn first_answer<M: Machine>(machine: M, read: Command<Ata>) -> Result<(), Error> {
-//!     let options = Options { ports: 1, ..Options::default() };
+//! fn first_answer<M: Machine>(machine: M, read: Command<Ata>) -> Result<(), AhciError> {
+//!     let options = AhciOptions { ports: 1, ..AhciOptions::default() };
 //!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
 //!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
 //!     host.bring_up(&machine)?;
@@ -87,13 +87,13 @@ mod slots;
 mod taskfile;
 mod unit;
 
-pub use attached::Device;
-pub use error::{Cause, Error};
+pub use attached::AtaFacts;
+pub use error::{AhciError, Cause};
 pub use fanout::Multiplier;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use init::{STEPS, Step};
 pub use operation::{AtaCommand, AtaData, AtaReply, Operation, Output};
-pub use options::{LinkPower, Options, Timeouts};
+pub use options::{AhciOptions, LinkPower, Timeouts};
 pub use port::{Host, Port};
 pub use quirks::{Quirk, Quirks};
 pub use unit::{Progress, State};

@@ -1,10 +1,10 @@
 //! The link of a port: power and COMRESET, the wait for the device, how deep it may sleep, and what
 //! the port reports.
 
-use crate::attached::{Attached, Device};
+use crate::attached::{AtaFacts, Attached};
 use crate::channel::{Channel, HbaFacts, Run};
 use crate::error::Cause;
-use crate::options::{LinkPower, Options, Timeouts};
+use crate::options::{AhciOptions, LinkPower, Timeouts};
 use crate::quirks::{Quirk, Quirks};
 use flysch_api::machine::Machine;
 use flysch_script::{Primitives, Replay};
@@ -46,7 +46,7 @@ impl Link {
         let device = match (&attached.multiplier, attached.device(0)) {
             (None, Some(device)) => device.clone(),
             // The link of a multiplier does not sleep, and neither do those behind it.
-            _ => Device::default(),
+            _ => AtaFacts::default(),
         };
         let power = match attached.multiplier {
             None => deepest(channel, &device),
@@ -115,7 +115,7 @@ impl Link {
 }
 
 /// How deep the link of this device may sleep.
-fn deepest<M: Machine>(channel: &Channel<M>, device: &Device) -> LinkPower {
+fn deepest<M: Machine>(channel: &Channel<M>, device: &AtaFacts) -> LinkPower {
     let wanted = channel.options.link_power;
     let HbaFacts { cap, cap2, .. } = channel.hba;
     if wanted == LinkPower::Active || !cap.salp() || device.quirks.has(Quirk::NoLinkPower) {
@@ -161,7 +161,7 @@ pub(crate) fn link_up<M: Machine>(channel: &mut Channel<M>, quirks: Quirks) -> R
 }
 
 /// How long a device may take to become ready, ms.
-pub(crate) fn ready_ms(options: &Options, is_again: bool) -> u32 {
+pub(crate) fn ready_ms(options: &AhciOptions, is_again: bool) -> u32 {
     let Timeouts { ready_ms, ready_again_ms, .. } = options.timeouts;
     if is_again { ready_again_ms } else { ready_ms }
 }

@@ -1,7 +1,7 @@
 //! Operations of a port other than commands to its disk, and their results.
 
 use crate::channel::{Channel, Own, Run};
-use crate::error::{Cause, Error};
+use crate::error::{AhciError, Cause};
 use crate::init::Core;
 use crate::lane::UNITS;
 use crate::layout::OWN_DATA;
@@ -130,7 +130,7 @@ impl<M: Machine> Core<M> {
     /// Turns a command into one of the driver's own; data for the device goes to the driver's own
     /// data.
     fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
-        let refuse = |what| Err(Error::Unsupported(what).into());
+        let refuse = |what| Err(AhciError::Unsupported(what).into());
         let is_packet = self.lane.ways(command.unit).packets;
         let mut packet = None;
         match command.task.protocol {
@@ -173,7 +173,7 @@ impl<M: Machine> Core<M> {
             unit => self.attached.device(unit).is_some(),
         };
         if !is_there {
-            return Err(Error::NoDevice.into());
+            return Err(AhciError::NoDevice.into());
         }
         self.channel.unit = command.unit;
         let own = self.own_of(command)?;
@@ -217,7 +217,7 @@ impl<M: Machine> Core<M> {
 
 /// Sends an LED message (AHCI 12.2).
 fn show_leds<M: Machine>(channel: &mut Channel<M>, message: LedMessage) -> Run<()> {
-    let refuse = |what| Err(Error::Unsupported(what).into());
+    let refuse = |what| Err(AhciError::Unsupported(what).into());
     if !channel.hba.cap.ems() {
         return refuse("enclosure management");
     }

@@ -65,7 +65,7 @@ pub enum LinkPower {
 
 /// The caller's wishes. `Options::default()` suits any HBA.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct AhciOptions {
     /// Ports to use, a bit each; those the HBA does not implement are ignored.
     pub ports: u32,
     /// Commands in flight per port, 1 to 32; fewer if HBA or device support fewer.
@@ -93,14 +93,14 @@ pub struct Options {
     pub timeouts: Timeouts,
 }
 
-impl Options {
+impl AhciOptions {
     /// Most bytes in one command: 65536 sectors of 512.
     pub const TRANSFER_MAX: u32 = 32 << 20;
     /// Most commands in flight of one port.
     pub const DEPTH_MAX: u8 = PORTS_MAX as u8;
 }
 
-impl Default for Options {
+impl Default for AhciOptions {
     fn default() -> Self {
         Self {
             ports: u32::MAX,

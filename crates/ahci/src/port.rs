@@ -1,14 +1,14 @@
 //! The host and its ports as callers see them.
 
-use crate::attached::Device;
-use crate::error::Error;
+use crate::attached::AtaFacts;
+use crate::error::AhciError;
 use crate::fanout::Multiplier;
 use crate::history::ErrorLog;
 use crate::host::Hba;
 use crate::init::Step;
 use crate::layout;
 use crate::operation::{AtaCommand, AtaReply, Operation, Output};
-use crate::options::Options;
+use crate::options::AhciOptions;
 use crate::unit::{Progress, State, Unit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,7 +36,7 @@ pub struct Port<M: Machine> {
 
 impl<M: Machine> Host<M> {
     /// Bytes of DMA memory a driver with these options needs.
-    pub fn memory_len(options: &Options) -> usize {
+    pub fn memory_len(options: &AhciOptions) -> usize {
         layout::memory_len(options)
     }
 
@@ -49,7 +49,7 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// Options that contradict each other or the HBA, memory too small, or no HBA.
     #[expect(clippy::needless_pass_by_value, reason = "the same shape as the other drivers")]
-    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+    pub fn new(machine: M, memory: DmaRegion, options: AhciOptions) -> Result<Self, AhciError> {
         let (hba, units) = Hba::new(&machine, &memory, &options)?;
         Ok(Self { hba, units })
     }
@@ -57,8 +57,8 @@ impl<M: Machine> Host<M> {
     /// Begins bring-up or, once up, a reset of the HBA. [`poll`](Self::poll) until it is done.
     ///
     /// # Errors
-    /// [`Error::Busy`].
-    pub fn begin(&mut self) -> Result<(), Error> {
+    /// [`AhciError::Busy`].
+    pub fn begin(&mut self) -> Result<(), AhciError> {
         self.hba.begin()
     }
 
@@ -87,7 +87,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// What keeps the HBA from coming up. [`failure`](Self::failure) says why a port did not.
-    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), AhciError> {
         self.begin()?;
         loop {
             match self.poll(clock.now()) {
@@ -95,7 +95,7 @@ impl<M: Machine> Host<M> {
                 Progress::Busy | Progress::Idle => {
                     let until = self.poll_at();
                     if clock.wait(until) == Wake::Idle && until.is_none() {
-                        return Err(Error::Gone);
+                        return Err(AhciError::Gone);
                     }
                 }
             }
@@ -118,7 +118,7 @@ impl<M: Machine> Host<M> {
     }
 
     /// The device at a port; behind a multiplier, the first one.
-    pub fn device(&self, port: u8) -> Option<&Device> {
+    pub fn device(&self, port: u8) -> Option<&AtaFacts> {
         self.unit(port).and_then(|unit| unit.device(0))
     }
 
@@ -128,7 +128,7 @@ impl<M: Machine> Host<M> {
     }
 
     /// Why a port did not come up.
-    pub fn failure(&self, port: u8) -> Option<Error> {
+    pub fn failure(&self, port: u8) -> Option<AhciError> {
         self.unit(port).and_then(|unit| unit.failure)
     }
 
@@ -172,12 +172,12 @@ impl<M: Machine> Port<M> {
     }
 
     /// The device at it; behind a multiplier, the first one.
-    pub fn device(&self) -> Option<&Device> {
+    pub fn device(&self) -> Option<&AtaFacts> {
         self.unit.device(0)
     }
 
     /// The device behind its multiplier that this unit addresses.
-    pub fn device_behind(&self, unit: u8) -> Option<&Device> {
+    pub fn device_behind(&self, unit: u8) -> Option<&AtaFacts> {
         self.unit.device(unit)
     }
 
@@ -192,7 +192,7 @@ impl<M: Machine> Port<M> {
     }
 
     /// Why it is out of order, if it is.
-    pub fn failure_of_port(&self) -> Option<Error> {
+    pub fn failure_of_port(&self) -> Option<AhciError> {
         self.unit.failure
     }
 
@@ -224,11 +224,13 @@ impl<M: Machine> Port<M> {
     /// Resets the HBA, if this port does the host's work: commands of all ports end with a reset.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for another port, [`Error::Busy`].
-    pub fn reset_hba(&mut self) -> Result<(), Error> {
+    /// [`AhciError::Unsupported`] for another port, [`AhciError::Busy`].
+    pub fn reset_hba(&mut self) -> Result<(), AhciError> {
         match &mut self.hba {
             Some(hba) => hba.begin(),
-            None => Err(Error::Unsupported("a reset of the HBA from a port that is not the first")),
+            None => {
+                Err(AhciError::Unsupported("a reset of the HBA from a port that is not the first"))
+            }
         }
     }
 
@@ -249,8 +251,8 @@ impl<M: Machine> Port<M> {
     /// Begins an operation; [`drive`](Self::drive) until it is done.
     ///
     /// # Errors
-    /// [`Error::Busy`], [`Error::NotUp`], [`Error::NoDevice`], [`Error::Gone`].
-    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+    /// [`AhciError::Busy`], [`AhciError::NotUp`], [`AhciError::NoDevice`], [`AhciError::Gone`].
+    pub fn begin(&mut self, operation: Operation) -> Result<(), AhciError> {
         self.unit.begin(operation)
     }
 
@@ -265,13 +267,13 @@ impl<M: Machine> Port<M> {
     /// Performs one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Busy`] also while outcomes of commands wait to be fetched.
-    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+    /// Why it failed; [`AhciError::Busy`] also while outcomes of commands wait to be fetched.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, AhciError> {
         while self.drive(clock.now()) == Progress::Busy {
             clock.wait(command::Port::poll_at(self));
         }
         if self.unit.core.lane.in_flight != 0 {
-            return Err(Error::Busy);
+            return Err(AhciError::Busy);
         }
         self.begin(operation)?;
         loop {
@@ -280,7 +282,7 @@ impl<M: Machine> Port<M> {
                 Progress::Busy | Progress::Idle => {
                     let until = command::Port::poll_at(self);
                     if clock.wait(until) == Wake::Idle && until.is_none() {
-                        return Err(Error::Gone);
+                        return Err(AhciError::Gone);
                     }
                 }
             }
@@ -291,10 +293,14 @@ impl<M: Machine> Port<M> {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub fn command(&mut self, clock: &impl Clock, command: AtaCommand) -> Result<AtaReply, Error> {
+    pub fn command(
+        &mut self,
+        clock: &impl Clock,
+        command: AtaCommand,
+    ) -> Result<AtaReply, AhciError> {
         match self.run(clock, Operation::Command(Box::new(command)))? {
             Output::Command(reply) => Ok(reply),
-            Output::None => Err(Error::NotUp),
+            Output::None => Err(AhciError::NotUp),
         }
     }
 

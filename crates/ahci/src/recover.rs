@@ -21,7 +21,7 @@
 //! ports are surveyed, and new devices are brought up while nothing else is in the HBA.
 
 use crate::channel::{Own, Run, SENSE_BYTES};
-use crate::error::{Cause, Error};
+use crate::error::{AhciError, Cause};
 use crate::hba_resets::HbaResets;
 use crate::history::ErrorKind;
 use crate::init::{BringUp, Core, Step};
@@ -97,7 +97,7 @@ pub(crate) struct Recovery {
     /// Device ports being waited for, a bit each.
     awaited: u32,
     /// Why the last bring-up failed.
-    last: Option<Error>,
+    last: Option<AhciError>,
 }
 
 impl Recovery {
@@ -189,7 +189,7 @@ impl Recovery {
                     core.channel.script.abandon();
                     if !self.may_reset_hba(core) {
                         core.channel.log(ErrorKind::Gone, 0);
-                        return Err(self.last.unwrap_or(Error::Gone).into());
+                        return Err(self.last.unwrap_or(AhciError::Gone).into());
                     }
                     core.channel.shared.orders.report(cause::HBA_RESET);
                     return Ok(Recovered::Hba);
@@ -545,7 +545,7 @@ impl Recovery {
                 core.channel.script.abandon();
                 self.tries += 1;
                 self.last = Some(error);
-                if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
+                if matches!(error, AhciError::Step { cause: Cause::Signature(_), .. }) {
                     return Err(error.into());
                 }
                 if let Some(cause @ (Cause::Removed | Cause::Register { name: "PxCMD", .. })) =

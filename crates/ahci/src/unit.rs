@@ -1,8 +1,8 @@
 //! A port in use: its commands, its control path and its obedience to the host's orders.
 
-use crate::attached::{Attached, Device};
+use crate::attached::{AtaFacts, Attached};
 use crate::channel::{Channel, HbaFacts};
-use crate::error::Error;
+use crate::error::AhciError;
 use crate::hba_resets::HbaResets;
 use crate::history::ErrorLog;
 use crate::init::{Core, Step};
@@ -11,7 +11,7 @@ use crate::layout::PortMemory;
 use crate::link::Link;
 use crate::multiplier;
 use crate::operation::{Operation, Output};
-use crate::options::Options;
+use crate::options::AhciOptions;
 use crate::recover::{Recovered, Recovery};
 use crate::shared::Shared;
 use alloc::boxed::Box;
@@ -30,7 +30,7 @@ pub enum Progress {
     /// Poll again at `poll_at`.
     Busy,
     /// The operation begun last has ended.
-    Done(Result<Output, Error>),
+    Done(Result<Output, AhciError>),
 }
 
 /// The state of a port.
@@ -66,9 +66,9 @@ pub(crate) struct Unit<M: Machine> {
     index: usize,
     job: Option<Job>,
     pub(crate) state: State,
-    result: Option<Result<Output, Error>>,
+    result: Option<Result<Output, AhciError>>,
     /// Why bring-up failed, if it did.
-    pub(crate) failure: Option<Error>,
+    pub(crate) failure: Option<AhciError>,
     /// Whether the caller asked for the recovery under way.
     asked: bool,
     /// The port's interrupts are off because its control path is working.
@@ -90,7 +90,7 @@ impl<M: Machine> Unit<M> {
         shared: &Arc<Shared>,
         (index, port): (usize, u8),
         memory: PortMemory,
-        (options, hba): (&Options, HbaFacts),
+        (options, hba): (&AhciOptions, HbaFacts),
     ) -> Self {
         // Where the HBA keeps devices behind a multiplier apart, the last slot is the control
         // path's.
@@ -133,7 +133,7 @@ impl<M: Machine> Unit<M> {
         }
     }
 
-    pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
+    pub(crate) fn device(&self, unit: u8) -> Option<&AtaFacts> {
         self.core.attached.device(unit)
     }
 
@@ -141,22 +141,22 @@ impl<M: Machine> Unit<M> {
         &self.core.channel.errors
     }
 
-    pub(crate) fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, operation: Operation) -> Result<(), AhciError> {
         if self.job.is_some() {
-            return Err(Error::Busy);
+            return Err(AhciError::Busy);
         }
         match self.state {
-            State::Gone => return Err(Error::Gone),
+            State::Gone => return Err(AhciError::Gone),
             State::Down if operation == Operation::Reset && self.obeyed_runs() => {}
-            State::Down | State::Recovering => return Err(Error::NotUp),
-            State::Empty if operation != Operation::Reset => return Err(Error::NoDevice),
+            State::Down | State::Recovering => return Err(AhciError::NotUp),
+            State::Empty if operation != Operation::Reset => return Err(AhciError::NoDevice),
             _ => {}
         }
         if self.index != 0 && matches!(operation, Operation::Leds(_)) {
-            return Err(Error::Unsupported("LED messages from a port that is not the first"));
+            return Err(AhciError::Unsupported("LED messages from a port that is not the first"));
         }
         if self.core.attached.multiplier.is_some() && matches!(operation, Operation::LinkPower(_)) {
-            return Err(Error::Unsupported("a link with a port multiplier that sleeps"));
+            return Err(AhciError::Unsupported("a link with a port multiplier that sleeps"));
         }
         let job = match operation {
             Operation::Reset => recovery(Recovery::reset()),
@@ -319,7 +319,7 @@ impl<M: Machine> Unit<M> {
         self.core.lane.end_all(cause, now);
         self.core.channel.script.abandon();
         if self.job.take().is_some() && core::mem::take(&mut self.asked) {
-            let error = if state == State::Gone { Error::Gone } else { Error::Recovered };
+            let error = if state == State::Gone { AhciError::Gone } else { AhciError::Recovered };
             self.result = Some(Err(error));
         }
         self.state = state;
@@ -371,7 +371,7 @@ impl<M: Machine> Unit<M> {
 
     fn recover(&mut self, overdue: bool) {
         if matches!(self.job, Some(Job::Operation(_))) && core::mem::take(&mut self.asked) {
-            self.result = Some(Err(Error::Recovered));
+            self.result = Some(Err(AhciError::Recovered));
         }
         self.set_job(recovery(Recovery::new(overdue)));
     }
@@ -451,8 +451,8 @@ impl<M: Machine> Unit<M> {
         if core::mem::take(&mut self.asked) {
             self.result = Some(match recovered {
                 Recovered::Up => Ok(output),
-                Recovered::Empty => Err(Error::NoDevice),
-                Recovered::Hba => Err(Error::Recovered),
+                Recovered::Empty => Err(AhciError::NoDevice),
+                Recovered::Hba => Err(AhciError::Recovered),
             });
         }
     }
@@ -467,7 +467,7 @@ impl<M: Machine> Unit<M> {
         self.core.link.enable_interrupts(&self.core.channel, &self.core.attached);
     }
 
-    fn failed(&mut self, error: Error, now: Instant) {
+    fn failed(&mut self, error: AhciError, now: Instant) {
         self.core.channel.script.abandon();
         let job = self.job.take();
         if core::mem::take(&mut self.asked) {
@@ -475,7 +475,7 @@ impl<M: Machine> Unit<M> {
         }
         match job {
             Some(Job::Operation(_)) => {
-                let refused = matches!(error, Error::Unsupported(_) | Error::NoDevice);
+                let refused = matches!(error, AhciError::Unsupported(_) | AhciError::NoDevice);
                 if refused {
                     self.listen();
                     self.core.lane.open(now);

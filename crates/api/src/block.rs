@@ -45,7 +45,7 @@ pub struct Completion {
     /// The request's token.
     pub token: u64,
     /// Success, or why the request failed.
-    pub result: Result<(), Error>,
+    pub result: Result<(), BlockError>,
     /// When things happened. Whoever takes the completion adds the delivery
     /// ([`Passage::delivered`]).
     pub passage: Passage,
@@ -54,7 +54,7 @@ pub struct Completion {
 /// Why a request failed or was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum BlockError {
     /// The range is not on the device.
     OutOfRange,
     /// Offset or length is not a multiple of the block size, or the data has another length.
@@ -79,7 +79,7 @@ pub enum Error {
     Gone,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange => f.write_str("the range is not on the device"),
@@ -97,20 +97,20 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for BlockError {}
 
-/// Why [`Device::submit`] did not accept a request.
+/// Why [`BlockDevice::submit`] did not accept a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// No room now; the request still belongs to the caller. Poll, then try again.
     Full,
     /// This request can never succeed.
-    Invalid(Error),
+    Invalid(BlockError),
 }
 
 /// Geometry and limits of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct BlockGeometry {
     /// Bytes per logical block, a power of two.
     pub block_size: u32,
     /// Number of logical blocks.
@@ -130,7 +130,7 @@ pub struct Geometry {
     pub crypto: bool,
 }
 
-impl Geometry {
+impl BlockGeometry {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(u64::from(self.block_size))
@@ -141,7 +141,7 @@ impl Geometry {
     /// # Errors
     /// Why it is not.
     #[inline]
-    pub fn check(&self, request: &Request) -> Result<(), Error> {
+    pub fn check(&self, request: &Request) -> Result<(), BlockError> {
         let mask = u64::from(self.block_size) - 1;
         let has_data = matches!(request.operation, Operation::Read | Operation::Write);
         let writes = matches!(request.operation, Operation::Write | Operation::Delete);
@@ -149,16 +149,16 @@ impl Geometry {
             return Ok(());
         }
         if request.operation == Operation::Delete && !self.can_delete {
-            return Err(Error::Unsupported);
+            return Err(BlockError::Unsupported);
         }
         if writes && self.read_only {
-            return Err(Error::WriteProtected);
+            return Err(BlockError::WriteProtected);
         }
         if (request.offset | request.length) & mask != 0 || request.length == 0 {
-            return Err(Error::Misaligned);
+            return Err(BlockError::Misaligned);
         }
         if has_data && u64::from(request.data.len()) != request.length {
-            return Err(Error::Misaligned);
+            return Err(BlockError::Misaligned);
         }
         let size = self.bytes();
         if let Some(context) = &request.crypto
@@ -167,7 +167,7 @@ impl Geometry {
             self.check_key(context, request.length)?;
         }
         if request.offset > size || request.length > size - request.offset {
-            return Err(Error::OutOfRange);
+            return Err(BlockError::OutOfRange);
         }
         Ok(())
     }
@@ -175,18 +175,18 @@ impl Geometry {
     /// Checks that data of this length can be encrypted in transit: whole data units, each in one
     /// command.
     #[cold]
-    fn check_key(&self, context: &CryptoContext, length: u64) -> Result<(), Error> {
+    fn check_key(&self, context: &CryptoContext, length: u64) -> Result<(), BlockError> {
         if !self.crypto || context.unit.bytes() > self.transfer_max {
-            return Err(Error::Unsupported);
+            return Err(BlockError::Unsupported);
         }
-        if context.is_whole(length) { Ok(()) } else { Err(Error::BadData(BadData::DataUnit)) }
+        if context.is_whole(length) { Ok(()) } else { Err(BlockError::BadData(BadData::DataUnit)) }
     }
 }
 
 /// A block device as one lane sees it: requests in, completions out.
-pub trait Device {
+pub trait BlockDevice {
     /// The device's geometry and limits.
-    fn geometry(&self) -> &Geometry;
+    fn geometry(&self) -> &BlockGeometry;
 
     /// The memory in which request buffers must lie.
     fn memory(&self) -> &DmaRegion;
@@ -202,10 +202,10 @@ pub trait Device {
     /// it, and before everything submitted after it.
     ///
     /// # Errors
-    /// As `submit`; [`Error::Unsupported`] from a device that does not keep order.
+    /// As `submit`; [`BlockError::Unsupported`] from a device that does not keep order.
     fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         let _ = (request, now);
-        Err(Refused::Invalid(Error::Unsupported))
+        Err(Refused::Invalid(BlockError::Unsupported))
     }
 
     /// Issues everything submitted since the last call: one doorbell for the batch.
@@ -218,8 +218,8 @@ pub trait Device {
     fn poll_at(&self) -> Option<Instant>;
 }
 
-impl<D: Device + ?Sized> Device for &mut D {
-    fn geometry(&self) -> &Geometry {
+impl<D: BlockDevice + ?Sized> BlockDevice for &mut D {
+    fn geometry(&self) -> &BlockGeometry {
         (**self).geometry()
     }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::machine::DmaSlice;
 
-    const GEOMETRY: Geometry = Geometry {
+    const GEOMETRY: BlockGeometry = BlockGeometry {
         block_size: 4096,
         blocks: 16,
         transfer_max: 65536,
@@ -291,7 +291,7 @@ mod tests {
         for (offset, length) in [(65536, 4096), (61440, 8192), (!4095, 4096)] {
             assert_eq!(
                 GEOMETRY.check(&request(Operation::Read, offset, length)),
-                Err(Error::OutOfRange)
+                Err(BlockError::OutOfRange)
             );
         }
     }
@@ -301,22 +301,25 @@ mod tests {
         for (offset, length) in [(1, 4096), (0, 4095), (0, 0), (512, 512)] {
             assert_eq!(
                 GEOMETRY.check(&request(Operation::Write, offset, length)),
-                Err(Error::Misaligned)
+                Err(BlockError::Misaligned)
             );
         }
         let mut short = request(Operation::Read, 0, 8192);
         short.data = Data::One(DmaSlice { address: 0, len: 4096 });
-        assert_eq!(GEOMETRY.check(&short), Err(Error::Misaligned));
+        assert_eq!(GEOMETRY.check(&short), Err(BlockError::Misaligned));
     }
 
     #[test]
     fn geometry_knows_what_the_device_cannot_do() {
-        let read_only = Geometry { read_only: true, can_delete: false, ..GEOMETRY };
+        let read_only = BlockGeometry { read_only: true, can_delete: false, ..GEOMETRY };
         assert_eq!(
             read_only.check(&request(Operation::Write, 0, 4096)),
-            Err(Error::WriteProtected)
+            Err(BlockError::WriteProtected)
         );
-        assert_eq!(read_only.check(&request(Operation::Delete, 0, 4096)), Err(Error::Unsupported));
+        assert_eq!(
+            read_only.check(&request(Operation::Delete, 0, 4096)),
+            Err(BlockError::Unsupported)
+        );
         assert_eq!(read_only.check(&request(Operation::Flush, 0, 0)), Ok(()));
     }
 
@@ -330,18 +333,18 @@ mod tests {
             }),
             ..request(operation, 0, length)
         };
-        let keys = Geometry { crypto: true, ..GEOMETRY };
+        let keys = BlockGeometry { crypto: true, ..GEOMETRY };
         assert_eq!(keys.check(&with_key(Operation::Read, 8192, 8192)), Ok(()));
         assert_eq!(
             keys.check(&with_key(Operation::Write, 4096, 8192)),
-            Err(Error::BadData(BadData::DataUnit))
+            Err(BlockError::BadData(BadData::DataUnit))
         );
         let plain = with_key(Operation::Read, 8192, 512);
-        assert_eq!(GEOMETRY.check(&plain), Err(Error::Unsupported), "it would be plain text");
-        let short = Geometry { transfer_max: 4096, ..keys };
+        assert_eq!(GEOMETRY.check(&plain), Err(BlockError::Unsupported), "it would be plain text");
+        let short = BlockGeometry { transfer_max: 4096, ..keys };
         assert_eq!(
             short.check(&with_key(Operation::Read, 8192, 8192)),
-            Err(Error::Unsupported),
+            Err(BlockError::Unsupported),
             "no command could carry a data unit"
         );
     }

@@ -55,7 +55,7 @@ impl fmt::Display for Kind {
 
 /// The geometry of a flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct FlashGeometry {
     /// Type of the cells.
     pub kind: Kind,
     /// Size in bytes, without out-of-band bytes. The last erase block of a truncated image may be
@@ -78,7 +78,7 @@ pub struct Geometry {
     pub bitflip_threshold: u32,
 }
 
-impl Geometry {
+impl FlashGeometry {
     /// A flash without pages, out-of-band bytes and error correction: NOR.
     pub fn nor(size: u64, erase_size: u32) -> Self {
         Self {
@@ -129,11 +129,11 @@ impl Geometry {
     /// Checks that the `len` bytes at `offset` are on the flash.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they are not.
-    pub fn check(&self, offset: u64, len: usize) -> Result<(), Error> {
-        let len = u64::try_from(len).map_err(|_| Error::OutOfRange)?;
+    /// [`FlashError::OutOfRange`] if they are not.
+    pub fn check(&self, offset: u64, len: usize) -> Result<(), FlashError> {
+        let len = u64::try_from(len).map_err(|_| FlashError::OutOfRange)?;
         if offset > self.size || len > self.size - offset {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         Ok(())
     }
@@ -141,9 +141,9 @@ impl Geometry {
     /// Checks that erase block `block` exists.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if it does not.
-    pub fn check_block(&self, block: u32) -> Result<(), Error> {
-        if block < self.blocks() { Ok(()) } else { Err(Error::OutOfRange) }
+    /// [`FlashError::OutOfRange`] if it does not.
+    pub fn check_block(&self, block: u32) -> Result<(), FlashError> {
+        if block < self.blocks() { Ok(()) } else { Err(FlashError::OutOfRange) }
     }
 }
 
@@ -154,7 +154,7 @@ pub struct Corrected {
     /// Corrected bits in the whole read.
     pub bits: u32,
     /// Corrected bits in the worst error-correction step, to be compared with
-    /// [`Geometry::bitflip_threshold`].
+    /// [`FlashGeometry::bitflip_threshold`].
     pub worst_step: u32,
 }
 
@@ -163,7 +163,7 @@ impl Corrected {
     pub const NONE: Self = Self { bits: 0, worst_step: 0 };
 
     /// Whether the block should be moved elsewhere before it gets worse (Linux: `-EUCLEAN`).
-    pub fn needs_scrub(&self, geometry: &Geometry) -> bool {
+    pub fn needs_scrub(&self, geometry: &FlashGeometry) -> bool {
         geometry.bitflip_threshold != 0 && self.worst_step >= geometry.bitflip_threshold
     }
 }
@@ -187,7 +187,7 @@ pub enum OobMode {
 /// Why a flash call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum FlashError {
     /// The range is not on the flash.
     OutOfRange,
     /// Offset or length is not a multiple of the unit that the call requires.
@@ -223,7 +223,7 @@ pub enum Error {
     Os(i32),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for FlashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange => f.write_str("the range is not on the flash"),
@@ -242,20 +242,21 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for FlashError {}
 
 /// Raw flash that can be read.
 pub trait Flash {
     /// The flash's geometry.
-    fn geometry(&self) -> &Geometry;
+    fn geometry(&self) -> &FlashGeometry;
 
     /// Fills `buffer` with the bytes at `offset`, which need not be aligned. The result counts the
     /// bits that error correction repaired.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] with `buffer` untouched; [`Error::Uncorrectable`] with `buffer` filled
-    /// as far as it could be read; [`Error::Os`] and other errors with `buffer` in any state.
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error>;
+    /// [`FlashError::OutOfRange`] with `buffer` untouched; [`FlashError::Uncorrectable`] with
+    /// `buffer` filled as far as it could be read; [`FlashError::Os`] and other errors with
+    /// `buffer` in any state.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError>;
 
     /// The bytes at `offset` in place, if the flash is plain memory and nothing has to be corrected
     /// (Linux: `mtd_point`); `None` if they must be read.
@@ -267,19 +268,24 @@ pub trait Flash {
     /// Fills `buffer` with the out-of-band bytes of the page at `offset`, from the first one on.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] if `offset` is not the start of a page, [`Error::OutOfRange`] if the
-    /// page does not exist or has fewer such bytes, [`Error::Unsupported`] without out-of-band
-    /// bytes.
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    /// [`FlashError::Misaligned`] if `offset` is not the start of a page,
+    /// [`FlashError::OutOfRange`] if the page does not exist or has fewer such bytes,
+    /// [`FlashError::Unsupported`] without out-of-band bytes.
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let _ = (offset, mode, buffer);
-        Err(Error::Unsupported)
+        Err(FlashError::Unsupported)
     }
 
     /// Whether erase block `block` is marked bad.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if there is no such block.
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    /// [`FlashError::OutOfRange`] if there is no such block.
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry().check_block(block).map(|()| false)
     }
 }
@@ -293,42 +299,44 @@ pub trait FlashMut: Flash {
     /// programmed in ascending order.
     ///
     /// # Errors
-    /// [`Error::Misaligned`], [`Error::OutOfRange`], [`Error::WriteProtected`] with nothing done;
-    /// [`Error::ProgramFailed`], [`Error::PowerLost`] with the page in any state.
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error>;
+    /// [`FlashError::Misaligned`], [`FlashError::OutOfRange`], [`FlashError::WriteProtected`] with
+    /// nothing done; [`FlashError::ProgramFailed`], [`FlashError::PowerLost`] with the page in any
+    /// state.
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError>;
 
     /// Programs out-of-band bytes of the page at `offset`, from the first one on.
     ///
     /// # Errors
-    /// As [`program`](Self::program); [`Error::Unsupported`] without out-of-band bytes.
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    /// As [`program`](Self::program); [`FlashError::Unsupported`] without out-of-band bytes.
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         let _ = (offset, mode, data);
-        Err(Error::Unsupported)
+        Err(FlashError::Unsupported)
     }
 
     /// Sets every bit of erase block `block`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::BadBlock`], [`Error::WriteProtected`] with nothing done;
-    /// [`Error::EraseFailed`], [`Error::PowerLost`] with the block in any state.
-    fn erase(&mut self, block: u32) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`], [`FlashError::BadBlock`], [`FlashError::WriteProtected`] with
+    /// nothing done; [`FlashError::EraseFailed`], [`FlashError::PowerLost`] with the block in any
+    /// state.
+    fn erase(&mut self, block: u32) -> Result<(), FlashError>;
 
     /// Marks erase block `block` bad permanently.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if blocks cannot be bad, [`Error::OutOfRange`],
-    /// [`Error::WriteProtected`].
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    /// [`FlashError::Unsupported`] if blocks cannot be bad, [`FlashError::OutOfRange`],
+    /// [`FlashError::WriteProtected`].
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         let _ = block;
-        Err(Error::Unsupported)
+        Err(FlashError::Unsupported)
     }
 
     /// Makes programmed and erased bytes durable if the flash is only a file on the computer
     /// (`fsync`). A chip has nothing to do here.
     ///
     /// # Errors
-    /// [`Error::Os`].
-    fn sync(&mut self) -> Result<(), Error> {
+    /// [`FlashError::Os`].
+    fn sync(&mut self) -> Result<(), FlashError> {
         Ok(())
     }
 }
@@ -336,7 +344,7 @@ pub trait FlashMut: Flash {
 macro_rules! forward_flash_mut {
     ($($pointer:ty),*) => {$(
         impl<F: FlashMut + ?Sized> FlashMut for $pointer {
-            fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+            fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
                 (**self).program(offset, data)
             }
             fn program_oob(
@@ -344,16 +352,16 @@ macro_rules! forward_flash_mut {
                 offset: u64,
                 mode: OobMode,
                 data: &[u8],
-            ) -> Result<(), Error> {
+            ) -> Result<(), FlashError> {
                 (**self).program_oob(offset, mode, data)
             }
-            fn erase(&mut self, block: u32) -> Result<(), Error> {
+            fn erase(&mut self, block: u32) -> Result<(), FlashError> {
                 (**self).erase(block)
             }
-            fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+            fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
                 (**self).mark_bad(block)
             }
-            fn sync(&mut self) -> Result<(), Error> {
+            fn sync(&mut self) -> Result<(), FlashError> {
                 (**self).sync()
             }
         }
@@ -367,10 +375,10 @@ forward_flash_mut!(alloc::boxed::Box<F>);
 macro_rules! forward_flash {
     ($($pointer:ty),*) => {$(
         impl<F: Flash + ?Sized> Flash for $pointer {
-            fn geometry(&self) -> &Geometry {
+            fn geometry(&self) -> &FlashGeometry {
                 (**self).geometry()
             }
-            fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+            fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
                 (**self).read(offset, buffer)
             }
             fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -381,10 +389,10 @@ macro_rules! forward_flash {
                 offset: u64,
                 mode: OobMode,
                 buffer: &mut [u8],
-            ) -> Result<Corrected, Error> {
+            ) -> Result<Corrected, FlashError> {
                 (**self).read_oob(offset, mode, buffer)
             }
-            fn is_bad(&self, block: u32) -> Result<bool, Error> {
+            fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
                 (**self).is_bad(block)
             }
         }

@@ -197,7 +197,7 @@ pub struct Statistics {
 /// Why a file system call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum FsError {
     /// No such name or inode (`ENOENT`).
     NotFound,
     /// The file has no extended attribute of this name (`ENODATA`).
@@ -247,7 +247,7 @@ pub enum Error {
     Protected(FileFlags),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for FsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("no such file or directory"),
@@ -281,7 +281,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for FsError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Damaged { cause, .. } => Some(cause),
@@ -350,47 +350,48 @@ pub type NameVisitor<'v> = dyn FnMut(&[u8]) + 'v;
 
 /// The reading side of a file system.
 ///
-/// Data with a wrong checksum is never returned: the call fails with [`Error::Damaged`], and every
-/// other file can still be read.
+/// Data with a wrong checksum is never returned: the call fails with [`FsError::Damaged`], and
+/// every other file can still be read.
 pub trait FileSystem {
     /// Sizes and limits of the whole file system.
     fn statistics(&self) -> Statistics;
 
     /// The inode behind `name` in `directory`.
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error>;
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError>;
 
     /// What `stat` reports about `inode`.
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error>;
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError>;
 
     /// Calls `visit` for the entries of `directory` after `position`, in the order of positions.
     ///
     /// Position 0 starts with the first entry. A listing may be stopped, and resumed with the
     /// position of the last entry taken. If an entry is damaged, the call fails only after every
     /// readable entry was visited.
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error>;
+    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>)
+    -> Result<(), FsError>;
 
     /// Reads the content of a regular file, or the target of a symlink, from `offset` on.
     ///
     /// Returns the number of bytes read, which is smaller than requested only at the end. Holes
     /// read as zeros. The rest of `buffer` may be overwritten. If something inside the range is
     /// damaged, the bytes before it are returned; the call that starts at the damage fails.
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error>;
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError>;
 
     /// The range of the next stored bytes at or after `offset`; `None` if only a hole follows.
     ///
     /// For sparse copies (`SEEK_DATA`, `SEEK_HOLE`). A range may cover zeros that are stored.
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         let size = self.attributes(inode)?.size;
         Ok((offset < size).then_some(offset..size))
     }
 
     /// Calls `visit` with the full names of the extended attributes of `inode` ("user.comment").
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error>;
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError>;
 
     /// Puts the value of an extended attribute into `buffer` and returns its length.
     ///
-    /// [`Error::BufferTooSmall`] gives the length needed.
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error>;
+    /// [`FsError::BufferTooSmall`] gives the length needed.
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError>;
 }
 
 /// The attributes of a new file.
@@ -434,7 +435,7 @@ pub struct Changes {
 pub enum Rename {
     /// It is replaced, atomically.
     Replace,
-    /// The call fails with [`Error::Exists`] (`RENAME_NOREPLACE`).
+    /// The call fails with [`FsError::Exists`] (`RENAME_NOREPLACE`).
     Keep,
     /// The two files exchange their names (`RENAME_EXCHANGE`).
     Exchange,
@@ -448,11 +449,11 @@ pub enum Rename {
 pub enum XattrChange<'a> {
     /// Set this value, whether the attribute exists or not.
     Set(&'a [u8]),
-    /// Set this value; [`Error::Exists`] if the attribute exists (`XATTR_CREATE`).
+    /// Set this value; [`FsError::Exists`] if the attribute exists (`XATTR_CREATE`).
     Create(&'a [u8]),
-    /// Set this value; [`Error::NoAttribute`] if the attribute does not exist (`XATTR_REPLACE`).
+    /// Set this value; [`FsError::NoAttribute`] if the attribute does not exist (`XATTR_REPLACE`).
     Replace(&'a [u8]),
-    /// Remove the attribute; [`Error::NoAttribute`] if it does not exist.
+    /// Remove the attribute; [`FsError::NoAttribute`] if it does not exist.
     Remove,
 }
 
@@ -471,34 +472,35 @@ pub trait FileSystemMut: FileSystem {
     /// Creates a file named `name` in `directory`. Returns its inode.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::NoSpace`],
-    /// [`Error::ReadOnly`]; [`Error::Invalid`] for an impossible name, target or device number.
+    /// [`FsError::Exists`], [`FsError::NotDirectory`], [`FsError::NameTooLong`],
+    /// [`FsError::NoSpace`], [`FsError::ReadOnly`]; [`FsError::Invalid`] for an impossible name,
+    /// target or device number.
     fn create(
         &mut self,
         directory: Inode,
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Inode, Error>;
+    ) -> Result<Inode, FsError>;
 
     /// Gives `inode` one more name.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::IsDirectory`] for a directory,
-    /// [`Error::TooManyLinks`], [`Error::NotFound`] for a file without a name.
+    /// As [`create`](Self::create); [`FsError::IsDirectory`] for a directory,
+    /// [`FsError::TooManyLinks`], [`FsError::NotFound`] for a file without a name.
     fn link(
         &mut self,
         inode: Inode,
         directory: Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error>;
+    ) -> Result<(), FsError>;
 
     /// Removes a name: of a file (`unlink`) or of an empty directory (`rmdir`).
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotEmpty`], [`Error::ReadOnly`].
-    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error>;
+    /// [`FsError::NotFound`], [`FsError::NotEmpty`], [`FsError::ReadOnly`].
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), FsError>;
 
     /// Moves a name: `from` and `to` are each a directory and a name in it.
     ///
@@ -506,9 +508,9 @@ pub trait FileSystemMut: FileSystem {
     /// directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Exists`] with [`Rename::Keep`]; [`Error::NotEmpty`],
-    /// [`Error::NotDirectory`] and [`Error::IsDirectory`] if `from` may not replace a file of that
-    /// kind; [`Error::Invalid`] for a directory moved below itself; otherwise as
+    /// [`FsError::NotFound`]; [`FsError::Exists`] with [`Rename::Keep`]; [`FsError::NotEmpty`],
+    /// [`FsError::NotDirectory`] and [`FsError::IsDirectory`] if `from` may not replace a file of
+    /// that kind; [`FsError::Invalid`] for a directory moved below itself; otherwise as
     /// [`create`](Self::create).
     fn rename(
         &mut self,
@@ -516,20 +518,20 @@ pub trait FileSystemMut: FileSystem {
         to: (Inode, &[u8]),
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error>;
+    ) -> Result<(), FsError>;
 
     /// Changes the attributes that are not `None`, and the time of change.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`] and [`Error::NoContent`] for a size,
-    /// [`Error::FileTooLarge`], [`Error::NoSpace`], [`Error::ReadOnly`]; [`Error::Unsupported`] for
-    /// flags that the format does not have.
+    /// [`FsError::NotFound`], [`FsError::IsDirectory`] and [`FsError::NoContent`] for a size,
+    /// [`FsError::FileTooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`];
+    /// [`FsError::Unsupported`] for flags that the format does not have.
     fn set_attributes(
         &mut self,
         inode: Inode,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error>;
+    ) -> Result<(), FsError>;
 
     /// Writes `data` at `offset` of a regular file, which grows if necessary; the range between the
     /// old end and `offset` becomes a hole. Returns the number of bytes accepted: at least one, and
@@ -537,35 +539,35 @@ pub trait FileSystemMut: FileSystem {
     /// medium later.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when nothing could be accepted; [`Error::IsDirectory`],
-    /// [`Error::NoContent`], [`Error::FileTooLarge`], [`Error::ReadOnly`].
+    /// [`FsError::NoSpace`] when nothing could be accepted; [`FsError::IsDirectory`],
+    /// [`FsError::NoContent`], [`FsError::FileTooLarge`], [`FsError::ReadOnly`].
     fn write(
         &mut self,
         inode: Inode,
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error>;
+    ) -> Result<usize, FsError>;
 
     /// Sets or removes the extended attribute with the full name `name` ("user.comment").
     ///
     /// # Errors
-    /// As documented for the variants of [`XattrChange`]; [`Error::Invalid`] for a namespace or
-    /// value that the format cannot hold; [`Error::NoSpace`], [`Error::ReadOnly`].
+    /// As documented for the variants of [`XattrChange`]; [`FsError::Invalid`] for a namespace or
+    /// value that the format cannot hold; [`FsError::NoSpace`], [`FsError::ReadOnly`].
     fn set_xattr(
         &mut self,
         inode: Inode,
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error>;
+    ) -> Result<(), FsError>;
 
     /// Writes `inode` and its content, or everything, to the medium. The effects of other calls may
     /// be written along with it.
     ///
     /// # Errors
-    /// [`Error::Medium`] or [`Error::ReadOnly`] if the medium failed during the call.
-    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error>;
+    /// [`FsError::Medium`] or [`FsError::ReadOnly`] if the medium failed during the call.
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), FsError>;
 
     /// As [`sync`](Self::sync), at the lowest cost. For a file: its content and what is needed to
     /// read it again, which does not include its times (`fdatasync`). For everything: enough that a
@@ -574,7 +576,7 @@ pub trait FileSystemMut: FileSystem {
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), FsError> {
         self.sync(inode)
     }
 
@@ -584,7 +586,7 @@ pub trait FileSystemMut: FileSystem {
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    fn forget(&mut self, inode: Inode) -> Result<(), Error>;
+    fn forget(&mut self, inode: Inode) -> Result<(), FsError>;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! Reading is [`Volume`] and needs only `&self`. Changing (write, unmap, atomic change) is
 //! [`VolumeMut`] and needs exclusive access.
 
-use crate::flash::{Corrected, Error};
+use crate::flash::{Corrected, FlashError};
 
 /// The geometry of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub trait Volume {
     /// Fills `buffer` with the bytes at `offset` of LEB `lnum`, which need not be aligned.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the range is not in a LEB of the volume; otherwise as
+    /// [`FlashError::OutOfRange`] if the range is not in a LEB of the volume; otherwise as
     /// [`Flash::read`](crate::flash::Flash::read).
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error>;
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError>;
 
     /// The bytes in place, if the volume is plain memory and the LEB is mapped.
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
@@ -54,8 +54,8 @@ pub trait Volume {
 /// Logical erase blocks that can be changed.
 ///
 /// The volume itself deals with erases, bit-flips and bad blocks: a write that meets a worn block
-/// ends up in another one. [`Error::PowerLost`] and [`Error::WriteProtected`] are final: no later
-/// call will be carried out.
+/// ends up in another one. [`FlashError::PowerLost`] and [`FlashError::WriteProtected`] are final:
+/// no later call will be carried out.
 pub trait VolumeMut: Volume {
     /// Writes `data` at `offset` of LEB `lnum`, both multiples of the write size, and maps the LEB
     /// if it is not. The range must not have been written since the LEB was mapped.
@@ -64,9 +64,10 @@ pub trait VolumeMut: Volume {
     /// written and the units after it untouched.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::WriteProtected`] with nothing done;
-    /// [`Error::ProgramFailed`] if no good block is left; [`Error::PowerLost`].
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`], [`FlashError::Misaligned`], [`FlashError::WriteProtected`] with
+    /// nothing done; [`FlashError::ProgramFailed`] if no good block is left;
+    /// [`FlashError::PowerLost`].
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError>;
 
     /// Replaces the whole content of LEB `lnum` by `data`, a multiple of the write size, followed
     /// by 0xFF. The change is atomic: after a power cut the LEB is the old one or the new one
@@ -74,46 +75,46 @@ pub trait VolumeMut: Volume {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error>;
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError>;
 
     /// Discards the content of LEB `lnum`: it reads as 0xFF at once. Until [`sync`](Self::sync) a
     /// power cut may bring the whole content back (Linux: `ubi_leb_unmap`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::WriteProtected`], [`Error::PowerLost`].
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`], [`FlashError::WriteProtected`], [`FlashError::PowerLost`].
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError>;
 
     /// Maps the unmapped LEB `lnum` to an empty block, so that its older content cannot come back
     /// after a power cut (Linux: `ubi_leb_map`).
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn map(&mut self, lnum: u32) -> Result<(), Error>;
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError>;
 
     /// Completes pending work: content that was discarded before is gone for good, and what was
     /// written is as durable as the flash can make it (Linux: `ubi_flush`, `ubi_sync`).
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn sync(&mut self) -> Result<(), Error>;
+    fn sync(&mut self) -> Result<(), FlashError>;
 }
 
 macro_rules! forward_volume_mut {
     ($($pointer:ty),*) => {$(
         impl<V: VolumeMut + ?Sized> VolumeMut for $pointer {
-            fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+            fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
                 (**self).write(lnum, offset, data)
             }
-            fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+            fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
                 (**self).change(lnum, data)
             }
-            fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+            fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
                 (**self).unmap(lnum)
             }
-            fn map(&mut self, lnum: u32) -> Result<(), Error> {
+            fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
                 (**self).map(lnum)
             }
-            fn sync(&mut self) -> Result<(), Error> {
+            fn sync(&mut self) -> Result<(), FlashError> {
                 (**self).sync()
             }
         }
@@ -133,7 +134,12 @@ macro_rules! forward_volume {
             fn state(&self, lnum: u32) -> LebState {
                 (**self).state(lnum)
             }
-            fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+            fn read(
+                &self,
+                lnum: u32,
+                offset: u32,
+                buffer: &mut [u8],
+            ) -> Result<Corrected, FlashError> {
                 (**self).read(lnum, offset, buffer)
             }
             fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {

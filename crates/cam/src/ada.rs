@@ -8,7 +8,7 @@ use flysch_wire::ata::registers::error;
 use flysch_wire::ata::{Identify, Kind, Opcode, SECTOR, dsm};
 
 use crate::disk::Shape;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 const _: () = assert!(SECTOR <= DELETE_LIST_MAX);
@@ -140,16 +140,16 @@ pub struct Ways {
 /// The properties of a device that a disk needs.
 ///
 /// # Errors
-/// [`Error::NotADisk`] for another kind of device or one without sectors, [`Error::BlockSize`] if
-/// the sector size makes no sense.
-pub fn shape(identify: &Identify, ways: Ways) -> Result<Shape, Error> {
+/// [`CamError::NotADisk`] for another kind of device or one without sectors,
+/// [`CamError::BlockSize`] if the sector size makes no sense.
+pub fn shape(identify: &Identify, ways: Ways) -> Result<Shape, CamError> {
     let unit = 0;
     if identify.kind != Kind::Disk || identify.sectors() == 0 {
-        return Err(Error::NotADisk { unit });
+        return Err(CamError::NotADisk { unit });
     }
     let block_size = identify.sector_bytes();
     if block_size == 0 {
-        return Err(Error::BlockSize { unit, block_size });
+        return Err(CamError::BlockSize { unit, block_size });
     }
     let plain = identify.has_lba48() && identify.supports84(set84::FUA);
     Ok(Shape {

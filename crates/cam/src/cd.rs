@@ -20,7 +20,7 @@ use flysch_wire::scsi::capacity::Capacity10;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 use crate::disk::Shape;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, Family, POLL_READY_MS, POLL_READY_TRIES};
 
 /// CAM's name for such a unit.
@@ -173,19 +173,19 @@ pub struct Track {
 /// Finds out what is in the drive behind `port`, which must not carry other commands meanwhile.
 ///
 /// # Errors
-/// [`Error::NoMedium`] for an empty or open drive, [`Error::NotADisk`] for another kind of device,
-/// [`Error::Command`], [`Error::NotStarted`], [`Error::Scratch`].
+/// [`CamError::NoMedium`] for an empty or open drive, [`CamError::NotADisk`] for another kind of
+/// device, [`CamError::Command`], [`CamError::NotStarted`], [`CamError::Scratch`].
 pub fn attach<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     scratch: &DmaRegion,
-) -> Result<Drive, Error> {
+) -> Result<Drive, CamError> {
     let mut asking = Asking::new(port, clock, scratch)?;
     let mut cdb = [0; 16];
     (cdb[0], cdb[4]) = (INQUIRY, INQUIRY_BYTES);
     let inquiry = asking.ask("INQUIRY", cdb, INQUIRY_BYTES.into())?;
     if inquiry[0] & 0x1F != OPTICAL {
-        return Err(Error::NotADisk { unit: UNIT.to_bits() });
+        return Err(CamError::NotADisk { unit: UNIT.to_bits() });
     }
     let mut name = [0; 28];
     name.copy_from_slice(&inquiry[8..36]);
@@ -208,7 +208,7 @@ pub fn toc<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     scratch: &DmaRegion,
-) -> Result<Vec<Track>, Error> {
+) -> Result<Vec<Track>, CamError> {
     let mut asking = Asking::new(port, clock, scratch)?;
     let mut cdb = [0; 16];
     cdb[0] = READ_TOC;
@@ -234,7 +234,7 @@ pub fn load<P: Port<Protocol = Scsi>, C: Clock>(
     clock: &C,
     scratch: &DmaRegion,
     in_: bool,
-) -> Result<(), Error> {
+) -> Result<(), CamError> {
     let mut asking = Asking::new(port, clock, scratch)?;
     let mut cdb = [0; 16];
     (cdb[0], cdb[4]) = (START_STOP_UNIT, 2 | u8::from(in_));
@@ -251,22 +251,22 @@ struct Asking<'a, P, C> {
 }
 
 impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
-    fn new(port: &'a mut P, clock: &'a C, scratch: &'a DmaRegion) -> Result<Self, Error> {
+    fn new(port: &'a mut P, clock: &'a C, scratch: &'a DmaRegion) -> Result<Self, CamError> {
         if scratch.len() < SCRATCH_BYTES {
-            return Err(Error::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
+            return Err(CamError::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
         }
         Ok(Self { port, clock, scratch, token: 0, attentions: 0 })
     }
 
     /// Repeats TEST UNIT READY until the unit is ready.
-    fn ready(&mut self) -> Result<(), Error> {
+    fn ready(&mut self) -> Result<(), CamError> {
         let mut cdb = [0; 16];
         cdb[0] = TEST_UNIT_READY;
         self.ask("TEST UNIT READY", cdb, 0).map(drop)
     }
 
     /// Sends one query; it is repeated after unit attentions, and while a drive becomes ready.
-    fn ask(&mut self, name: &'static str, cdb: [u8; 16], bytes: u32) -> Result<Vec<u8>, Error> {
+    fn ask(&mut self, name: &'static str, cdb: [u8; 16], bytes: u32) -> Result<Vec<u8>, CamError> {
         let mut polls = 0;
         loop {
             let (ended, failure) = self.once(name, cdb, bytes)?;
@@ -286,10 +286,10 @@ impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
                     }
                 }
                 _ => {
-                    let error = Error::command(name, UNIT, ended, &failure);
+                    let error = CamError::command(name, UNIT, ended, &failure);
                     return Err(match error {
                         // Medium not present: the tray is open (02) or closed (01).
-                        Error::Command { sense: Some((2, 0x3A, _)), .. } => Error::NoMedium,
+                        CamError::Command { sense: Some((2, 0x3A, _)), .. } => CamError::NoMedium,
                         error => error,
                     });
                 }
@@ -305,7 +305,7 @@ impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
         name: &'static str,
         cdb: [u8; 16],
         bytes: u32,
-    ) -> Result<(Ended, Failure<Scsi>), Error> {
+    ) -> Result<(Ended, Failure<Scsi>), CamError> {
         self.scratch.fill(0, SCRATCH_BYTES, 0);
         self.token = self.token.wrapping_add(1);
         let (direction, data) = match bytes {
@@ -323,7 +323,7 @@ impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
             token: Token::new(self.token),
         };
         let outcome = crate::run(self.port, self.clock, command)
-            .map_err(|why| Error::NotStarted(name, why))?;
+            .map_err(|why| CamError::NotStarted(name, why))?;
         Ok((outcome.ended, self.port.failure()))
     }
 }

@@ -1,6 +1,6 @@
 //! `da`: direct-access SCSI units.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::{Cdb, Ended, Failure, Scsi, ScsiStatus};
 use flysch_wire::scsi::Status;
 use flysch_wire::scsi::cdb::{self as wire, CacheRange, StartStop, Transfer, TransferFlags};
@@ -56,7 +56,7 @@ impl Family for Scsi {
         }
         let short = moves_data && failure.residual != 0;
         let ScsiStatus { status, sense } = &failure.status;
-        let device = |cause| Error::Device(cause);
+        let device = |cause| BlockError::Device(cause);
         match Status::from_bits(*status) {
             // Data is missing though the device is content: not data to hand up.
             Status::Good | Status::ConditionMet if short => SHORT,
@@ -73,7 +73,7 @@ impl Family for Scsi {
             Status::TaskSetFull => {
                 Verdict::new(Action::Throttle, device(told(*status)), Trouble::QueueFull)
             }
-            Status::TaskAborted => Verdict::new(Action::Requeue, Error::Reset, Trouble::Reset),
+            Status::TaskAborted => Verdict::new(Action::Requeue, BlockError::Reset, Trouble::Reset),
             // RESERVATION CONFLICT, ACA ACTIVE and what has no meaning.
             _ => Verdict::new(Action::Fail, device(told(*status)), Trouble::None),
         }
@@ -83,7 +83,7 @@ impl Family for Scsi {
 /// A transfer that ended short is reported as ABORTED COMMAND, DATA PHASE ERROR.
 const SHORT: Verdict = Verdict::new(
     Action::Retry(u8::MAX),
-    Error::Device(Cause::sense(0xB, 0x4B, 0x00)),
+    BlockError::Device(Cause::sense(0xB, 0x4B, 0x00)),
     Trouble::Short,
 );
 

@@ -5,7 +5,7 @@
 //! token; plain success ends the part, everything else goes to `recover`. A wish is done when its
 //! last part is done, and its result is the first failure.
 
-use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
+use flysch_api::block::{BlockDevice, BlockError, BlockGeometry, Completion, Operation};
 use flysch_api::block::{Refused, Request};
 use flysch_api::command::{Command, Direction, Ended, Limits, NotStarted, Ordering, Outcome};
 use flysch_api::command::{Port, Protocol, Token};
@@ -13,7 +13,7 @@ use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Attention, DELETE_LIST_MAX, Family};
 use crate::queue::{Course, Force, Order, Queue, Standing, next_token};
 use rescue::Rescue;
@@ -34,7 +34,7 @@ const ASK_AGAIN_NANOS: u64 = 1_000_000;
 
 /// Options of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct DiskOptions {
     /// Requests accepted at once; limited by the slots of the port.
     pub queue_depth: u32,
     /// Longest transfer of one command, bytes; limited by port and unit.
@@ -54,7 +54,7 @@ pub struct Options {
     pub zone_blocks: u32,
 }
 
-impl Default for Options {
+impl Default for DiskOptions {
     /// Everything the port and the unit allow; 4 retries as in CAM's `da`; 10 s per transfer, 60 s
     /// for commands whose work is not bounded by their length.
     fn default() -> Self {
@@ -104,8 +104,8 @@ fn delete_max(shape: &Shape, range_shift: u32) -> u32 {
 pub struct Disk<P: Port> {
     pub(crate) port: P,
     pub(crate) shape: Shape,
-    pub(crate) geometry: Geometry,
-    pub(crate) options: Options,
+    pub(crate) geometry: BlockGeometry,
+    pub(crate) options: DiskOptions,
     pub(crate) single: Single,
     /// Log2 of the bytes that ranges of commands count in, a block or a part of one.
     pub(crate) range_shift: u32,
@@ -158,13 +158,14 @@ where
     /// [`scratch_bytes`](Self::scratch_bytes) for the port's slots if the unit can delete.
     ///
     /// # Errors
-    /// [`Error::BlockSize`], [`Error::NotADisk`], [`Error::Scratch`] or [`Error::NoSlots`].
+    /// [`CamError::BlockSize`], [`CamError::NotADisk`], [`CamError::Scratch`] or
+    /// [`CamError::NoSlots`].
     pub fn new(
         port: P,
         shape: Shape,
         scratch: DmaRegion,
-        options: &Options,
-    ) -> Result<Self, Error> {
+        options: &DiskOptions,
+    ) -> Result<Self, CamError> {
         let slots = port.limits().slots.min(SLOTS_MAX);
         let geometry = Self::plan(port.limits(), &shape, scratch.len(), options)?;
         let wishes = geometry.queue_depth;
@@ -203,15 +204,15 @@ where
         limits: &Limits,
         shape: &Shape,
         scratch: usize,
-        options: &Options,
-    ) -> Result<Geometry, Error> {
+        options: &DiskOptions,
+    ) -> Result<BlockGeometry, CamError> {
         let Shape { unit, block_size, .. } = *shape;
         let slots = limits.slots.min(SLOTS_MAX);
         if slots == 0 {
-            return Err(Error::NoSlots);
+            return Err(CamError::NoSlots);
         }
         if shape.blocks == 0 {
-            return Err(Error::NotADisk { unit });
+            return Err(CamError::NotADisk { unit });
         }
         let bytes_max = limits.transfer_max.min(options.transfer_max);
         let mut transfer_blocks = bytes_max.checked_div(block_size).unwrap_or(0);
@@ -220,7 +221,7 @@ where
         }
         let counted = P::Protocol::counted(block_size);
         if !block_size.is_power_of_two() || block_size < counted || transfer_blocks == 0 {
-            return Err(Error::BlockSize { unit, block_size });
+            return Err(CamError::BlockSize { unit, block_size });
         }
         let needed = Self::scratch_bytes(slots);
         let can_delete = match options.zone_blocks {
@@ -228,9 +229,9 @@ where
             _ => P::Protocol::reset_zone(0).is_some(),
         };
         if can_delete && scratch < needed {
-            return Err(Error::Scratch { needed, got: scratch });
+            return Err(CamError::Scratch { needed, got: scratch });
         }
-        Ok(Geometry {
+        Ok(BlockGeometry {
             block_size,
             blocks: shape.blocks,
             transfer_max: transfer_blocks * block_size,
@@ -697,11 +698,11 @@ impl<F: Family> Order<F> {
     }
 }
 
-impl<P: Port> Device for Disk<P>
+impl<P: Port> BlockDevice for Disk<P>
 where
     P::Protocol: Family,
 {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 

@@ -10,7 +10,7 @@ use crate::sense;
 /// Why a unit could not be scanned or used as a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum CamError {
     /// The port did not accept a command.
     NotStarted(
         /// The command.
@@ -42,7 +42,7 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
         /// The offset of the byte to blame, if it is a single one.
-        cause: Option<flysch_wire::Error>,
+        cause: Option<flysch_wire::WireError>,
     },
     /// The unit is not a direct-access device with a capacity.
     NotADisk {
@@ -75,7 +75,7 @@ pub enum Error {
     NoMedium,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for CamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted(name, why) => {
@@ -119,7 +119,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for CamError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::BadAnswer { cause: Some(cause), .. } => Some(cause),
@@ -129,7 +129,7 @@ impl core::error::Error for Error {
     }
 }
 
-impl Error {
+impl CamError {
     /// A command that failed.
     pub(crate) fn command(
         name: &'static str,

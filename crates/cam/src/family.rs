@@ -5,7 +5,7 @@
 //! A family belongs to a protocol: the disk over a port belongs to the family of the port's
 //! protocol, so requests become commands by direct calls.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::{Ended, Failure, Protocol};
 
 /// Longest parameter list of a delete in any command set, bytes.
@@ -103,29 +103,29 @@ pub const START_TIMEOUT_MS: u32 = 50_000;
 /// The error for a failure whose retries are used up, before the cause is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// [`Error::Medium`].
+    /// [`BlockError::Medium`].
     Medium,
-    /// [`Error::Device`].
+    /// [`BlockError::Device`].
     Device,
-    /// [`Error::WriteProtected`].
+    /// [`BlockError::WriteProtected`].
     WriteProtected,
-    /// [`Error::OutOfRange`].
+    /// [`BlockError::OutOfRange`].
     OutOfRange,
-    /// [`Error::Unsupported`].
+    /// [`BlockError::Unsupported`].
     Unsupported,
-    /// [`Error::Gone`].
+    /// [`BlockError::Gone`].
     Gone,
 }
 
 impl Meaning {
-    pub(crate) const fn error(self, cause: Cause) -> Error {
+    pub(crate) const fn error(self, cause: Cause) -> BlockError {
         match self {
-            Self::Medium => Error::Medium(cause),
-            Self::Device => Error::Device(cause),
-            Self::WriteProtected => Error::WriteProtected,
-            Self::OutOfRange => Error::OutOfRange,
-            Self::Unsupported => Error::Unsupported,
-            Self::Gone => Error::Gone,
+            Self::Medium => BlockError::Medium(cause),
+            Self::Device => BlockError::Device(cause),
+            Self::WriteProtected => BlockError::WriteProtected,
+            Self::OutOfRange => BlockError::OutOfRange,
+            Self::Unsupported => BlockError::Unsupported,
+            Self::Gone => BlockError::Gone,
         }
     }
 }
@@ -167,30 +167,32 @@ pub struct Verdict {
     /// The action to take.
     pub action: Action,
     /// The failure in terms of the block layer.
-    pub error: Error,
+    pub error: BlockError,
     /// What kind of trouble it was.
     pub trouble: Trouble,
 }
 
 impl Verdict {
     /// Makes a verdict.
-    pub const fn new(action: Action, error: Error, trouble: Trouble) -> Self {
+    pub const fn new(action: Action, error: BlockError, trouble: Trouble) -> Self {
         Self { action, error, trouble }
     }
 
     /// The verdict on an end without an answer from the device, the same for every protocol.
     pub fn without_answer(ended: Ended, code: u32) -> Self {
         match ended {
-            Ended::Good | Ended::Answered => Self::new(Action::Succeed, Error::Gone, Trouble::None),
-            Ended::NoUnit | Ended::Gone => Self::new(Action::Fail, Error::Gone, Trouble::None),
+            Ended::Good | Ended::Answered => {
+                Self::new(Action::Succeed, BlockError::Gone, Trouble::None)
+            }
+            Ended::NoUnit | Ended::Gone => Self::new(Action::Fail, BlockError::Gone, Trouble::None),
             Ended::TimedOut => {
-                Self::new(Action::Retry(u8::MAX), Error::TimedOut, Trouble::TimedOut)
+                Self::new(Action::Retry(u8::MAX), BlockError::TimedOut, Trouble::TimedOut)
             }
             // A victim of somebody else's recovery: it did nothing wrong itself.
             Ended::Aborted | Ended::Reset => {
-                Self::new(Action::Requeue, Error::Reset, Trouble::Reset)
+                Self::new(Action::Requeue, BlockError::Reset, Trouble::Reset)
             }
-            Ended::Host => Self::new(Action::Retry(u8::MAX), Error::Host(code), Trouble::Host),
+            Ended::Host => Self::new(Action::Retry(u8::MAX), BlockError::Host(code), Trouble::Host),
         }
     }
 }

@@ -21,7 +21,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
@@ -172,7 +174,7 @@ struct Place {
     turn: u64,
     consumer: u16,
     next: u16,
-    error: Option<Error>,
+    error: Option<BlockError>,
 }
 
 /// First in, first out.
@@ -228,7 +230,7 @@ struct Lines {
 pub struct Scheduler<D> {
     device: D,
     rules: Rules,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     places: Box<[Place]>,
     free: u16,
     lines: [Lines; 3],
@@ -267,13 +269,13 @@ const VACANT: Place = Place {
     error: None,
 };
 
-impl<D: Device> Scheduler<D> {
+impl<D: BlockDevice> Scheduler<D> {
     /// A scheduler in front of `device`, for this many consumers and pending requests: at least one
     /// of each, and more requests than the device accepts, otherwise there is nothing to choose
     /// from.
     pub fn new(device: D, rules: Rules, consumers: u16, room: u16) -> Self {
         let (consumers, room) = (consumers.max(1), room.clamp(1, NONE - 1));
-        let geometry = Geometry { queue_depth: room.into(), ..*device.geometry() };
+        let geometry = BlockGeometry { queue_depth: room.into(), ..*device.geometry() };
         let place = |at: u16| Place { next: if at + 1 == room { NONE } else { at + 1 }, ..VACANT };
         let lineups = || {
             let lineup = Lineup { fifo: Fifo::EMPTY, deficit: 0 };
@@ -322,11 +324,11 @@ impl<D: Device> Scheduler<D> {
         self.looked_at = (0, 0);
     }
 
-    /// As [`Device::submit`], for one of the consumers; a number beyond the last means the last
-    /// one.
+    /// As [`BlockDevice::submit`], for one of the consumers; a number beyond the last means the
+    /// last one.
     ///
     /// # Errors
-    /// As [`Device::submit`].
+    /// As [`BlockDevice::submit`].
     pub fn submit_for(
         &mut self,
         consumer: u16,
@@ -529,7 +531,7 @@ impl<D: Device> Scheduler<D> {
     fn end(
         &mut self,
         at: u16,
-        result: Result<(), Error>,
+        result: Result<(), BlockError>,
         passage: Passage,
         now: Instant,
     ) -> Completion {
@@ -567,8 +569,8 @@ fn cost(request: &Request) -> u64 {
     }
 }
 
-impl<D: Device> Device for Scheduler<D> {
-    fn geometry(&self) -> &Geometry {
+impl<D: BlockDevice> BlockDevice for Scheduler<D> {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -619,7 +621,7 @@ impl<D: Device> Device for Scheduler<D> {
             }
             if let Some(at) = self.ended.pop(&self.places) {
                 let place = &self.places[usize::from(at)];
-                let error = place.error.unwrap_or(Error::Unsupported);
+                let error = place.error.unwrap_or(BlockError::Unsupported);
                 let passage = Passage {
                     accepted: place.request.accepted,
                     issued: now,

@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
-//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, `recover` and `rescue`, what happens after an error, and `control`, what its owner does to it |
+//! | [`disk`] | a unit as [`api::block::BlockDevice`](flysch_api::block::BlockDevice); within it `single`, the fast path, `recover` and `rescue`, what happens after an error, and `control`, what its owner does to it |
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
@@ -53,8 +53,8 @@ pub mod xpt;
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, Options, Shape, Statistics, Tags};
-pub use error::Error;
+pub use disk::{Disk, DiskOptions, Shape, Statistics, Tags};
+pub use error::CamError;
 pub use family::{Attention, Family};
 pub use run::run;
 pub use scan::{Fault, Peripheral, scan};

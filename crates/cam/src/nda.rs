@@ -8,7 +8,7 @@ use flysch_wire::nvme::zone::ZoneAction;
 use flysch_wire::nvme::{IdentifyController, IdentifyNamespace, NvmOpcode, Status};
 
 use crate::disk::Shape;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 const _: () = assert!(DSM_RANGE <= Nvme::DELETE_LIST);
@@ -150,24 +150,24 @@ pub fn lookup(status: Status) -> &'static Row {
 /// The properties of a namespace that a disk needs.
 ///
 /// # Errors
-/// [`Error::NotADisk`] without blocks, [`Error::Metadata`] if a block contains more than data,
-/// [`Error::BlockSize`] if the block size makes no sense.
+/// [`CamError::NotADisk`] without blocks, [`CamError::Metadata`] if a block contains more than
+/// data, [`CamError::BlockSize`] if the block size makes no sense.
 pub fn shape(
     id: u32,
     controller: &IdentifyController,
     namespace: &IdentifyNamespace,
-) -> Result<Shape, Error> {
+) -> Result<Shape, CamError> {
     let unit = u64::from(id);
     if namespace.nsze == 0 {
-        return Err(Error::NotADisk { unit });
+        return Err(CamError::NotADisk { unit });
     }
     let format = namespace.format(namespace.format_in_use()).unwrap_or_default();
     if format.metadata != 0 || namespace.dps & 7 != 0 {
-        return Err(Error::Metadata { unit });
+        return Err(CamError::Metadata { unit });
     }
     let Some(block_size) = namespace.block_size() else {
         let block_size = 1_u32.checked_shl(format.shift.into()).unwrap_or(0);
-        return Err(Error::BlockSize { unit, block_size });
+        return Err(CamError::BlockSize { unit, block_size });
     };
     let deallocates = controller.oncs & oncs::DATASET_MANAGEMENT != 0;
     Ok(Shape {

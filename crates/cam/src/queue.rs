@@ -13,7 +13,7 @@
 
 use alloc::boxed::Box;
 
-use flysch_api::block::{Error, Operation, Request};
+use flysch_api::block::{BlockError, Operation, Request};
 use flysch_api::command::{Direction, Protocol, Token};
 use flysch_api::crypto::CryptoContext;
 use flysch_api::data::Data;
@@ -126,7 +126,7 @@ pub(crate) struct Course {
     /// Parts that have not ended.
     pub(crate) open: u16,
     /// The first failure.
-    pub(crate) error: Option<Error>,
+    pub(crate) error: Option<BlockError>,
     /// When the first part was issued, and when the last one finished and was seen.
     pub(crate) issued: Instant,
     pub(crate) device_done: Option<Instant>,
@@ -379,7 +379,7 @@ impl<P: Protocol> Queue<P> {
     }
 
     /// Notes a failure: the first one is the result, and no further parts are made.
-    pub(crate) fn fail(&mut self, wish: u16, error: Error) {
+    pub(crate) fn fail(&mut self, wish: u16, error: BlockError) {
         self.course(wish).error.get_or_insert(error);
         self.wish(wish).blocks = 0;
     }

@@ -24,7 +24,7 @@ use flysch_wire::scsi::vpd::{
 };
 
 use crate::disk::Shape;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, Family};
 use crate::{run, sense};
 
@@ -102,10 +102,10 @@ impl Peripheral {
     /// The properties of this unit that a [`Disk`](crate::Disk) needs.
     ///
     /// # Errors
-    /// [`Error::NotADisk`] if it is not a block device or reported no capacity.
-    pub fn shape(&self) -> Result<Shape, Error> {
+    /// [`CamError::NotADisk`] if it is not a block device or reported no capacity.
+    pub fn shape(&self) -> Result<Shape, CamError> {
         let unit = self.lun.to_bits();
-        let not_a_disk = Error::NotADisk { unit };
+        let not_a_disk = CamError::NotADisk { unit };
         let capacity = self.capacity.filter(|_| self.is_block_device()).ok_or(not_a_disk)?;
         let limits = self.block_limits.unwrap_or_default();
         let can_unmap = self.provisioning.is_some_and(|p| p.lbpu)
@@ -139,13 +139,13 @@ impl fmt::Display for Peripheral {
 /// afterwards. Units are returned in the order of their numbers.
 ///
 /// # Errors
-/// [`Error::Scratch`]; [`Error::NotStarted`] if the controller has failed; [`Error::Command`] if no
-/// unit answers.
+/// [`CamError::Scratch`]; [`CamError::NotStarted`] if the controller has failed;
+/// [`CamError::Command`] if no unit answers.
 pub fn scan<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     scratch: &DmaRegion,
-) -> Result<Vec<Peripheral>, Error> {
+) -> Result<Vec<Peripheral>, CamError> {
     scan_luns(port, clock, scratch, &[])
 }
 
@@ -159,9 +159,9 @@ pub fn scan_luns<P: Port<Protocol = Scsi>, C: Clock>(
     clock: &C,
     scratch: &DmaRegion,
     besides: &[LogicalUnitNumber],
-) -> Result<Vec<Peripheral>, Error> {
+) -> Result<Vec<Peripheral>, CamError> {
     if scratch.len() < SCRATCH_BYTES {
-        return Err(Error::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
+        return Err(CamError::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
     }
     let mut probe = Probe {
         port,
@@ -181,7 +181,7 @@ pub fn scan_luns<P: Port<Protocol = Scsi>, C: Clock>(
         match probe.peripheral(lun) {
             Ok(Some(peripheral)) => found.push(peripheral),
             Ok(None) => {}
-            Err(error @ Error::NotStarted(..)) => return Err(error),
+            Err(error @ CamError::NotStarted(..)) => return Err(error),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
@@ -203,7 +203,7 @@ struct Probe<'a, P, C> {
 
 impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
     /// The units that REPORT LUNS lists; all possible ones if it does not answer.
-    fn report_luns(&mut self) -> Result<Vec<LogicalUnitNumber>, Error> {
+    fn report_luns(&mut self) -> Result<Vec<LogicalUnitNumber>, CamError> {
         let select = SelectReport::LogicalUnits;
         let cdb = Cdb::ReportLuns { select, allocation_length: ANSWER_MAX.into() };
         for lun in [LogicalUnitNumber::default(), REPORT_LUNS_UNIT] {
@@ -218,7 +218,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
     }
 
     /// Everything about one unit; `None` if there is no such unit.
-    fn peripheral(&mut self, lun: LogicalUnitNumber) -> Result<Option<Peripheral>, Error> {
+    fn peripheral(&mut self, lun: LogicalUnitNumber) -> Result<Option<Peripheral>, CamError> {
         self.lun = lun;
         self.faults.clear();
         let length = inquiry::LENGTH as u16;
@@ -226,9 +226,9 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         let bytes = match self.ask_all("INQUIRY", &cdb, length)? {
             Ok(bytes) => bytes,
             Err(Bad { ended: Ended::NoUnit, .. }) => return Ok(None),
-            Err(bad) => return Err(Error::command("INQUIRY", lun, bad.ended, &bad.failure)),
+            Err(bad) => return Err(CamError::command("INQUIRY", lun, bad.ended, &bad.failure)),
         };
-        let inquiry = InquiryData::parse(&bytes).map_err(|cause| Error::BadAnswer {
+        let inquiry = InquiryData::parse(&bytes).map_err(|cause| CamError::BadAnswer {
             name: "INQUIRY",
             lun,
             fault: "shorter than standard INQUIRY data",
@@ -263,7 +263,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok(Some(unit))
     }
 
-    fn vital_product_data(&mut self, unit: &mut Peripheral) -> Result<(), Error> {
+    fn vital_product_data(&mut self, unit: &mut Peripheral) -> Result<(), CamError> {
         if let Some(bytes) = self.page("VPD page 00", VpdPage::SupportedPages)? {
             unit.pages = vpd::supported_pages(&bytes).map(Iterator::collect).unwrap_or_default();
         }
@@ -296,13 +296,13 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok(())
     }
 
-    fn page(&mut self, name: &'static str, page: VpdPage) -> Result<Option<Vec<u8>>, Error> {
+    fn page(&mut self, name: &'static str, page: VpdPage) -> Result<Option<Vec<u8>>, CamError> {
         let page = Some(page.into_bits());
         self.ask(name, &Cdb::Inquiry { page, allocation_length: PAGE_MAX }, PAGE_MAX)
     }
 
     /// Repeats TEST UNIT READY until the unit is ready, or will not be soon.
-    fn test_unit_ready(&mut self) -> Result<bool, Error> {
+    fn test_unit_ready(&mut self) -> Result<bool, CamError> {
         for _ in 0..READY_TRIES {
             let Err(bad) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
                 return Ok(true);
@@ -319,7 +319,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok(false)
     }
 
-    fn capacity(&mut self) -> Result<Option<Capacity16>, Error> {
+    fn capacity(&mut self) -> Result<Option<Capacity16>, CamError> {
         let length = Capacity16::LENGTH as u16;
         let cdb = Cdb::ReadCapacity16 { allocation_length: length.into() };
         if let Some(bytes) = self.ask("READ CAPACITY(16)", &cdb, length)?
@@ -341,7 +341,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         }))
     }
 
-    fn mode_pages(&mut self, unit: &mut Peripheral) -> Result<(), Error> {
+    fn mode_pages(&mut self, unit: &mut Peripheral) -> Result<(), CamError> {
         for page in [ModePage::Caching, ModePage::Control] {
             let name = match page {
                 ModePage::Caching => "MODE SENSE(10) caching page",
@@ -375,7 +375,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         name: &'static str,
         cdb: &Cdb,
         length: u16,
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<Vec<u8>>, CamError> {
         match self.ask_all(name, cdb, length)? {
             Ok(bytes) => Ok(Some(bytes)),
             Err(bad) => {
@@ -397,7 +397,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         name: &'static str,
         cdb: &Cdb,
         length: u16,
-    ) -> Result<Result<Vec<u8>, Bad>, Error> {
+    ) -> Result<Result<Vec<u8>, Bad>, CamError> {
         let mut tries = 1;
         loop {
             let Some(bad) = self.put(name, cdb, length)? else {
@@ -413,7 +413,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
     }
 
     /// Sends a query once; returns how it ended, if not with plain success.
-    fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Option<Bad>, Error> {
+    fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Option<Bad>, CamError> {
         let empty = length == 0;
         self.scratch.fill(0, usize::from(length), 0);
         self.token = self.token.wrapping_add(1);
@@ -429,7 +429,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
             token: Token::new(self.token),
         };
         let outcome = run(self.port, self.clock, command);
-        let ended = outcome.map_err(|why| Error::NotStarted(name, why))?.ended;
+        let ended = outcome.map_err(|why| CamError::NotStarted(name, why))?.ended;
         Ok((ended != Ended::Good).then(|| Bad { ended, failure: self.port.failure() }))
     }
 

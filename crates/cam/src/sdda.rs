@@ -6,7 +6,7 @@ use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, erase}
 use flysch_wire::mmc::{CardStatus, NATIVE_SECTOR, SECTOR, ext_csd};
 
 use crate::disk::Shape;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 /// Bytes that describe the range of a delete: first and last sector.
@@ -180,17 +180,17 @@ impl Default for Card {
 /// The properties of a partition that a disk needs, by its PARTITION_ACCESS.
 ///
 /// # Errors
-/// [`Error::NotADisk`] without sectors, or with more than commands can address;
-/// [`Error::BlockSize`] for other blocks than a card has.
-pub fn shape(partition: u8, card: &Card) -> Result<Shape, Error> {
+/// [`CamError::NotADisk`] without sectors, or with more than commands can address;
+/// [`CamError::BlockSize`] for other blocks than a card has.
+pub fn shape(partition: u8, card: &Card) -> Result<Shape, CamError> {
     let (unit, block_size) = (u64::from(partition), card.block_size);
     if !matches!(block_size, SECTOR | NATIVE_SECTOR) {
-        return Err(Error::BlockSize { unit, block_size });
+        return Err(CamError::BlockSize { unit, block_size });
     }
     let each = block_size / SECTOR;
     let blocks = card.sectors / u64::from(each);
     if blocks == 0 || card.sectors > 1 << 32 {
-        return Err(Error::NotADisk { unit });
+        return Err(CamError::NotADisk { unit });
     }
     Ok(Shape {
         unit,

@@ -8,7 +8,7 @@
 //! unit attention, somebody else's reset) do not, but every command has a hard limit of attempts,
 //! and waiting has its own limit. The classes follow FreeBSD's CAM error recovery tables.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::SenseBytes;
 use flysch_wire::scsi::{Sense, SenseKey};
 
@@ -89,21 +89,21 @@ pub fn verdict(sense: &SenseBytes) -> Verdict {
     // CHECK CONDITION without sense data: the cause is lost, the command may work.
     let Some(sense) = parse(sense) else {
         let cause = Cause::Scsi { status: 2, key: 0, asc: 0, ascq: 0, information: None };
-        return Verdict::new(Action::Retry(u8::MAX), Error::Device(cause), Trouble::None);
+        return Verdict::new(Action::Retry(u8::MAX), BlockError::Device(cause), Trouble::None);
     };
     let cause = cause(&sense);
     if sense.deferred {
         // The command that met an old failure was not carried out; it may work now.
         let error = match sense.key {
-            SenseKey::MediumError => Error::Medium(cause),
-            _ => Error::Device(cause),
+            SenseKey::MediumError => BlockError::Medium(cause),
+            _ => BlockError::Device(cause),
         };
         return Verdict::new(Action::Retry(u8::MAX), error, Trouble::Deferred);
     }
     let trouble = trouble(&sense);
     match lookup(sense.key.into_bits(), sense.additional.asc(), sense.additional.ascq()) {
         Some(row) => Verdict::new(row.action, row.failure.error(cause), trouble),
-        None => Verdict::new(Action::Fail, Error::Device(cause), trouble),
+        None => Verdict::new(Action::Fail, BlockError::Device(cause), trouble),
     }
 }
 

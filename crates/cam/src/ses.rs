@@ -11,7 +11,7 @@ use flysch_api::machine::{Clock, DmaRegion};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::scsi::ses::{self, Configuration, ElementType, Page, StatusCode, StatusView};
 
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Action, Family};
 use crate::run;
 
@@ -141,11 +141,12 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     /// Reads the enclosure.
     ///
     /// # Errors
-    /// [`Error::Scratch`]; [`Error::NotStarted`] and [`Error::Command`] for a page that cannot be
-    /// read, except for names and slots, which an enclosure need not report; [`Error::BadAnswer`].
-    pub fn read(&mut self) -> Result<Enclosure, Error> {
+    /// [`CamError::Scratch`]; [`CamError::NotStarted`] and [`CamError::Command`] for a page that
+    /// cannot be read, except for names and slots, which an enclosure need not report;
+    /// [`CamError::BadAnswer`].
+    pub fn read(&mut self) -> Result<Enclosure, CamError> {
         if self.scratch.len() < SCRATCH_BYTES {
-            return Err(Error::Scratch { needed: SCRATCH_BYTES, got: self.scratch.len() });
+            return Err(CamError::Scratch { needed: SCRATCH_BYTES, got: self.scratch.len() });
         }
         for _ in 0..TRIES {
             if let Some(enclosure) = self.read_once()? {
@@ -156,7 +157,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     }
 
     /// The enclosure, if it did not change between two pages.
-    fn read_once(&mut self) -> Result<Option<Enclosure>, Error> {
+    fn read_once(&mut self) -> Result<Option<Enclosure>, CamError> {
         let configuration = self.page(Page::Configuration)?;
         let status = self.page(Page::Status)?;
         let names = self.optional(Page::Descriptor)?;
@@ -203,7 +204,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         &self,
         configuration: &Configuration<'_>,
         status: &[[u8; 4]],
-    ) -> Result<Vec<Element>, Error> {
+    ) -> Result<Vec<Element>, CamError> {
         let mut elements = Vec::new();
         let mut status = status.iter();
         for (type_index, one) in configuration.types().enumerate() {
@@ -228,14 +229,14 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     /// [`Enclosure::elements`], which must have been read just before.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::BadAnswer`] for an element that is not a slot.
+    /// As [`read`](Self::read); [`CamError::BadAnswer`] for an element that is not a slot.
     pub fn set_lights(
         &mut self,
         enclosure: &Enclosure,
         at: usize,
         locate: bool,
         fault: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CamError> {
         /// SELECT: this element is to be changed.
         const SELECT: u8 = 0x80;
         if !enclosure.elements.get(at).is_some_and(|element| element.kind.is_slot()) {
@@ -257,26 +258,26 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         self.put("SEND DIAGNOSTIC", Page::Status, Some(&page)).map(|_| ())
     }
 
-    fn bad(&self, fault: &'static str) -> Error {
+    fn bad(&self, fault: &'static str) -> CamError {
         let (name, lun) = ("RECEIVE DIAGNOSTIC RESULTS", self.lun);
-        Error::BadAnswer { name, lun, fault, cause: None }
+        CamError::BadAnswer { name, lun, fault, cause: None }
     }
 
-    fn unfit(&self, fault: &'static str, cause: flysch_wire::Error) -> Error {
+    fn unfit(&self, fault: &'static str, cause: flysch_wire::WireError) -> CamError {
         let (name, lun) = ("RECEIVE DIAGNOSTIC RESULTS", self.lun);
-        Error::BadAnswer { name, lun, fault, cause: Some(cause) }
+        CamError::BadAnswer { name, lun, fault, cause: Some(cause) }
     }
 
     /// Reads an optional page.
-    fn optional(&mut self, page: Page) -> Result<Option<Vec<u8>>, Error> {
+    fn optional(&mut self, page: Page) -> Result<Option<Vec<u8>>, CamError> {
         match self.page(page) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error @ Error::NotStarted(..)) => Err(error),
+            Err(error @ CamError::NotStarted(..)) => Err(error),
             Err(_) => Ok(None),
         }
     }
 
-    fn page(&mut self, page: Page) -> Result<Vec<u8>, Error> {
+    fn page(&mut self, page: Page) -> Result<Vec<u8>, CamError> {
         self.put("RECEIVE DIAGNOSTIC RESULTS", page, None)
     }
 
@@ -286,7 +287,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         name: &'static str,
         page: Page,
         write: Option<&[u8]>,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Vec<u8>, CamError> {
         let mut cdb = [0; 16];
         let length = write.map_or(SCRATCH_BYTES, <[u8]>::len);
         let [high, low] = (length as u16).to_be_bytes();
@@ -320,7 +321,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
                 token: Token::new(tries),
             };
             let ended = run(self.port, self.clock, command)
-                .map_err(|why| Error::NotStarted(name, why))?
+                .map_err(|why| CamError::NotStarted(name, why))?
                 .ended;
             let failure = self.port.failure();
             let residual = if ended == Ended::Good { 0 } else { failure.residual as usize };
@@ -341,7 +342,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
                 }
                 _ => {}
             }
-            return Err(Error::command(name, self.lun, ended, &failure));
+            return Err(CamError::command(name, self.lun, ended, &failure));
         }
     }
 }

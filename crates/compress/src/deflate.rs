@@ -5,7 +5,7 @@ use miniz_oxide::deflate::core::{self as tdefl, CompressorOxide, TDEFLFlush, TDE
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{self as tinfl, DecompressorOxide, inflate_flags};
 
-use crate::Error;
+use crate::DecompressError;
 
 /// The framing of a deflate stream, and its maximum distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum Wrapping {
 }
 
 #[cfg(feature = "std")]
-pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
     use libdeflater::{DecompressionError, Decompressor};
 
     std::thread_local! {
@@ -26,8 +26,8 @@ pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
     }
     CONTEXT.with_borrow_mut(|context| {
         context.deflate_decompress(input, output).map_err(|error| match error {
-            DecompressionError::InsufficientSpace => Error::TooLong,
-            _ => Error::Corrupt,
+            DecompressionError::InsufficientSpace => DecompressError::TooLong,
+            _ => DecompressError::Corrupt,
         })
     })
 }
@@ -36,13 +36,13 @@ pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
 pub(crate) use inflate_portably as inflate;
 
 #[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
-pub(crate) fn inflate_portably(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub(crate) fn inflate_portably(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
     let mut context = alloc::boxed::Box::<DecompressorOxide>::default();
     let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
     match tinfl::decompress(&mut context, input, output, 0, flags) {
         (TINFLStatus::Done, _, length) => Ok(length),
-        (TINFLStatus::HasMoreOutput, ..) => Err(Error::TooLong),
-        _ => Err(Error::Corrupt),
+        (TINFLStatus::HasMoreOutput, ..) => Err(DecompressError::TooLong),
+        _ => Err(DecompressError::Corrupt),
     }
 }
 

@@ -51,14 +51,14 @@ impl Method {
 
 /// Why decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum DecompressError {
     /// The input is not the output of a compressor.
     Corrupt,
     /// The output would not fit.
     TooLong,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for DecompressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Corrupt => "compressed data is corrupt",
@@ -67,10 +67,14 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for DecompressError {}
 
 /// Decompresses `input` into `output`; returns the number of bytes written.
-pub fn decompress(method: Method, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub fn decompress(
+    method: Method,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<usize, DecompressError> {
     match method {
         Method::Lzo => lzo_reader::decompress(input, output),
         Method::Deflate => deflate::inflate(input, output),
@@ -102,12 +106,12 @@ pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) 
 
 /// The deflate stream after a zlib header (RFC 1950): method 8, window at most 32 KiB, correct
 /// check bits, no preset dictionary.
-fn strip_zlib_header(input: &[u8]) -> Result<&[u8], Error> {
-    let (header, rest) = input.split_first_chunk::<2>().ok_or(Error::Corrupt)?;
+fn strip_zlib_header(input: &[u8]) -> Result<&[u8], DecompressError> {
+    let (header, rest) = input.split_first_chunk::<2>().ok_or(DecompressError::Corrupt)?;
     let known = header[0] & 0x0f == 8 && header[0] >> 4 <= 7 && header[1] & 0x20 == 0;
     if known && u16::from_be_bytes(*header).is_multiple_of(31) {
         Ok(rest)
     } else {
-        Err(Error::Corrupt)
+        Err(DecompressError::Corrupt)
     }
 }

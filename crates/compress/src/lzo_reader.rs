@@ -6,7 +6,7 @@
 //! whole if both buffers have room for that; the following output overwrites the excess (Linux
 //! `Documentation/staging/lzo.rst` describes the format).
 
-use crate::Error;
+use crate::DecompressError;
 
 /// Bytes copied at once.
 const PIECE: usize = 16;
@@ -55,7 +55,7 @@ const fn shorts(before: usize) -> [Short; 256] {
 }
 
 /// Decompresses a whole stream into `output`; returns the number of bytes written.
-pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
     let mut reader = Reader { input, from: 0, output, to: 0 };
     let mut literals = 0;
     if let Some(&first @ 18..) = input.first() {
@@ -140,15 +140,15 @@ impl Reader<'_> {
     }
 
     #[inline]
-    fn byte(&mut self) -> Result<usize, Error> {
-        let byte = *self.input.get(self.from).ok_or(Error::Corrupt)?;
+    fn byte(&mut self) -> Result<usize, DecompressError> {
+        let byte = *self.input.get(self.from).ok_or(DecompressError::Corrupt)?;
         self.from += 1;
         Ok(usize::from(byte))
     }
 
     #[inline]
-    fn word(&mut self) -> Result<usize, Error> {
-        let bytes = self.input.get(self.from..self.from + 2).ok_or(Error::Corrupt)?;
+    fn word(&mut self) -> Result<usize, DecompressError> {
+        let bytes = self.input.get(self.from..self.from + 2).ok_or(DecompressError::Corrupt)?;
         self.from += 2;
         Ok(usize::from(bytes[0]) | usize::from(bytes[1]) << 8)
     }
@@ -156,14 +156,14 @@ impl Reader<'_> {
     /// A length from its field of the instruction: 0 means that it is more than `most`, and bytes
     /// to be added follow.
     #[inline]
-    fn length(&mut self, field: usize, most: usize) -> Result<usize, Error> {
+    fn length(&mut self, field: usize, most: usize) -> Result<usize, DecompressError> {
         if field != 0 {
             return Ok(field);
         }
         let mut length = most;
         loop {
             match self.byte()? {
-                0 if length > LENGTH_MAX => return Err(Error::TooLong),
+                0 if length > LENGTH_MAX => return Err(DecompressError::TooLong),
                 0 => length += 255,
                 last => return Ok(length + last),
             }
@@ -172,7 +172,7 @@ impl Reader<'_> {
 
     /// Copies `count` literals.
     #[inline]
-    fn literals(&mut self, count: usize) -> Result<(), Error> {
+    fn literals(&mut self, count: usize) -> Result<(), DecompressError> {
         let (from, to) = (self.from, self.to);
         if count <= PIECE
             && let Some(piece) = piece(self.input, from)
@@ -180,8 +180,8 @@ impl Reader<'_> {
         {
             *room = piece;
         } else {
-            let piece = self.input.get(from..from + count).ok_or(Error::Corrupt)?;
-            let room = self.output.get_mut(to..to + count).ok_or(Error::TooLong)?;
+            let piece = self.input.get(from..from + count).ok_or(DecompressError::Corrupt)?;
+            let room = self.output.get_mut(to..to + count).ok_or(DecompressError::TooLong)?;
             room.copy_from_slice(piece);
         }
         self.from += count;
@@ -191,9 +191,9 @@ impl Reader<'_> {
 
     /// Repeats `length` bytes from `distance` bytes back in the output.
     #[inline]
-    fn copy(&mut self, distance: usize, length: usize) -> Result<(), Error> {
+    fn copy(&mut self, distance: usize, length: usize) -> Result<(), DecompressError> {
         let to = self.to;
-        let mut from = to.checked_sub(distance).ok_or(Error::Corrupt)?;
+        let mut from = to.checked_sub(distance).ok_or(DecompressError::Corrupt)?;
         let end = to + length;
         if distance < PIECE || end + PIECE > self.output.len() {
             return self.copy_slowly(from, end);
@@ -202,7 +202,7 @@ impl Reader<'_> {
         while at < end {
             let (Some(piece), Some(room)) = (piece(self.output, from), room(self.output, at))
             else {
-                return Err(Error::TooLong);
+                return Err(DecompressError::TooLong);
             };
             *room = piece;
             from += PIECE;
@@ -213,10 +213,10 @@ impl Reader<'_> {
     }
 
     /// For the end of the output, or if the source overlaps with the copy.
-    fn copy_slowly(&mut self, from: usize, end: usize) -> Result<(), Error> {
+    fn copy_slowly(&mut self, from: usize, end: usize) -> Result<(), DecompressError> {
         let to = self.to;
         if end > self.output.len() {
-            return Err(Error::TooLong);
+            return Err(DecompressError::TooLong);
         }
         if to - from == 1 {
             let byte = self.output[from];
@@ -234,9 +234,9 @@ impl Reader<'_> {
     }
 
     /// The last instruction: nothing may follow it.
-    fn end(&self, length: usize) -> Result<usize, Error> {
+    fn end(&self, length: usize) -> Result<usize, DecompressError> {
         let is_end = length == END_LENGTH && self.from == self.input.len();
-        if is_end { Ok(self.to) } else { Err(Error::Corrupt) }
+        if is_end { Ok(self.to) } else { Err(DecompressError::Corrupt) }
     }
 }
 

@@ -54,7 +54,7 @@ fn every_method_gives_back_what_was_compressed() {
             if length > 1 {
                 let short = &mut output[..length - 1];
                 let answer = decompress(method, &stored, short);
-                assert_eq!(answer, Err(Error::TooLong), "{method:?} {length}");
+                assert_eq!(answer, Err(DecompressError::TooLong), "{method:?} {length}");
             }
             let cut = &stored[..stored.len() / 2];
             assert!(decompress(method, cut, &mut output).is_err(), "{method:?} {length}");
@@ -80,12 +80,12 @@ fn zlib_headers_are_checked_and_the_end_is_not() {
     stored[end] ^= 0xff;
     assert_eq!(decompress(Method::Zlib, &stored, &mut output), Ok(4096));
     stored[0] = 0x79;
-    assert_eq!(decompress(Method::Zlib, &stored, &mut output), Err(Error::Corrupt));
+    assert_eq!(decompress(Method::Zlib, &stored, &mut output), Err(DecompressError::Corrupt));
 }
 
 #[test]
 fn portable_readers_agree() {
-    type Reader = fn(&[u8], &mut [u8]) -> Result<usize, Error>;
+    type Reader = fn(&[u8], &mut [u8]) -> Result<usize, DecompressError>;
     for length in [1, 4096, 200_000] {
         let input = sample(length);
         let readers: [(Reader, Vec<u8>); 2] = [
@@ -96,7 +96,7 @@ fn portable_readers_agree() {
             let mut output = vec![0; length];
             assert_eq!(reader(&stored, &mut output), Ok(length));
             assert_eq!(output, input);
-            assert_eq!(reader(&stored, &mut output[..length - 1]), Err(Error::TooLong));
+            assert_eq!(reader(&stored, &mut output[..length - 1]), Err(DecompressError::TooLong));
         }
     }
 }

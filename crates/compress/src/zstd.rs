@@ -3,14 +3,14 @@
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 
-use crate::Error;
+use crate::DecompressError;
 
 /// Largest window for which a frame may request memory, bytes. A block of a flash file system is 4
 /// KiB.
 const WINDOW_MAX: u64 = 1 << 20;
 
 #[cfg(feature = "std")]
-pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
     std::thread_local! {
         static CONTEXT: core::cell::RefCell<zstd_safe::DCtx<'static>> =
             core::cell::RefCell::new(zstd_safe::DCtx::create());
@@ -19,8 +19,8 @@ pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error
     const TOO_SMALL: usize = 0_usize.wrapping_sub(70);
     CONTEXT.with_borrow_mut(|context| {
         context.decompress(output, input).map_err(|code| match code {
-            TOO_SMALL => Error::TooLong,
-            _ => Error::Corrupt,
+            TOO_SMALL => DecompressError::TooLong,
+            _ => DecompressError::Corrupt,
         })
     })
 }
@@ -29,15 +29,18 @@ pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error
 pub(crate) use decompress_portably as decompress;
 
 #[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
-pub(crate) fn decompress_portably(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+pub(crate) fn decompress_portably(
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<usize, DecompressError> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(WINDOW_MAX);
     match decoder.decode_all(input, output) {
         // A frame without content leaves nothing; no frame at all is not Zstandard.
-        Ok(0) if input.is_empty() => Err(Error::Corrupt),
+        Ok(0) if input.is_empty() => Err(DecompressError::Corrupt),
         Ok(length) => Ok(length),
-        Err(FrameDecoderError::TargetTooSmall) => Err(Error::TooLong),
-        Err(_) => Err(Error::Corrupt),
+        Err(FrameDecoderError::TargetTooSmall) => Err(DecompressError::TooLong),
+        Err(_) => Err(DecompressError::Corrupt),
     }
 }
 

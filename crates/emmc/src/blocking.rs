@@ -1,6 +1,6 @@
 //! The same operations for callers that may wait: tools, tests, bare metal.
 
-use crate::Error;
+use crate::EmmcError;
 use crate::host::{Host, Progress};
 use crate::operation::{Operation, Output};
 use crate::rpmb::{RpmbReply, RpmbRequest};
@@ -12,9 +12,9 @@ impl<M: Machine> Host<M> {
     /// Carries out one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither the host nor the clock has an event that could end
-    /// it.
-    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+    /// Why it failed; [`EmmcError::Gone`] if neither the host nor the clock has an event that could
+    /// end it.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, EmmcError> {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
         }
@@ -25,7 +25,7 @@ impl<M: Machine> Host<M> {
                 Progress::Busy | Progress::Idle => {
                     let until = self.poll_at();
                     if clock.wait(until) == Wake::Idle && until.is_none() {
-                        return Err(Error::Gone);
+                        return Err(EmmcError::Gone);
                     }
                 }
             }
@@ -36,7 +36,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// The step that failed, and why.
-    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), EmmcError> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
 
@@ -45,7 +45,7 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; then everything
     /// continues.
-    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), EmmcError> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
@@ -53,10 +53,10 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// Why it could not be read.
-    pub fn ext_csd(&mut self, clock: &impl Clock) -> Result<ExtCsd, Error> {
+    pub fn ext_csd(&mut self, clock: &impl Clock) -> Result<ExtCsd, EmmcError> {
         match self.run(clock, Operation::ReadExtCsd)? {
             Output::ExtCsd(csd) => Ok(*csd),
-            _ => Err(Error::NotUp),
+            _ => Err(EmmcError::NotUp),
         }
     }
 
@@ -64,10 +64,14 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// What the device answered, or why the answer is not trusted.
-    pub fn rpmb(&mut self, clock: &impl Clock, request: RpmbRequest) -> Result<RpmbReply, Error> {
+    pub fn rpmb(
+        &mut self,
+        clock: &impl Clock,
+        request: RpmbRequest,
+    ) -> Result<RpmbReply, EmmcError> {
         match self.run(clock, Operation::Rpmb(Box::new(request)))? {
             Output::Rpmb(reply) => Ok(reply),
-            _ => Err(Error::NotUp),
+            _ => Err(EmmcError::NotUp),
         }
     }
 }

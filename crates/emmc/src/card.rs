@@ -2,10 +2,10 @@
 
 use crate::bus::{Moves, Request, Response, Way, long};
 use crate::channel::{Channel, MS, Run};
-use crate::device::Device;
+use crate::device::CardFacts;
 use crate::error::BusError;
 use crate::history::ErrorKind;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_script::{Primitives, Replay, Stop, Wait, settled};
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, rca};
@@ -116,7 +116,7 @@ impl<M: Machine> Channel<M> {
 #[derive(Debug)]
 pub(crate) struct Card<M: Machine> {
     pub(crate) channel: Channel<M>,
-    pub(crate) device: Device,
+    pub(crate) device: CardFacts,
 }
 
 impl<M: Machine> Card<M> {
@@ -197,7 +197,9 @@ impl<M: Machine> Card<M> {
             return Err(Cause::Status(command, status).into());
         }
         match self.wait_ready(command, times) {
-            Err(Stop::Failed(Error::Failed(Cause::Status(_, status)))) if status.switch_error() => {
+            Err(Stop::Failed(EmmcError::Failed(Cause::Status(_, status))))
+                if status.switch_error() =>
+            {
                 Err(Cause::Switch(index).into())
             }
             other => other.map(|_| ()),
@@ -270,7 +272,7 @@ impl<M: Machine> Card<M> {
 
     /// Whether the card reports the same as before with this timing, in the fields that cannot
     /// change.
-    pub(crate) fn verify_bus(&mut self) -> Wait<Result<bool, Error>> {
+    pub(crate) fn verify_bus(&mut self) -> Wait<Result<bool, EmmcError>> {
         let fetched = settled(self.fetch_ext_csd())?;
         let fetched = match fetched {
             Ok(fetched) => fetched,

@@ -16,11 +16,11 @@ use crate::error::BusError;
 use crate::history::{ErrorKind, ErrorLog};
 use crate::lane::{Engine, Lane};
 use crate::layout::Layout;
-use crate::options::Options;
+use crate::options::EmmcOptions;
 use crate::plain::Plain;
 use crate::quirks::HostQuirks;
 use crate::shared::{Shared, cause};
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine, Registers};
 use flysch_script::{Answer, AnswerOf, Player, Primitives, Replay, Script, ScriptOf, Wait};
@@ -28,7 +28,7 @@ use flysch_wire::mmc::cqhci::{CQIS, CQTDBR, Cqis};
 use flysch_wire::mmc::sdhci::{Capabilities, Interrupts, PRESENT, Present, STATUS};
 
 /// Result of a procedure.
-pub(crate) type Run<T> = flysch_script::Run<T, Error>;
+pub(crate) type Run<T> = flysch_script::Run<T, EmmcError>;
 
 /// What a procedure is waiting for, besides registers and time.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) enum Drained {
 /// What is known before anything was written.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    pub(crate) options: Options,
+    pub(crate) options: EmmcOptions,
     pub(crate) version: u8,
     pub(crate) capabilities: Capabilities,
     pub(crate) quirks: HostQuirks,
@@ -70,7 +70,7 @@ pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Layout,
-    pub(crate) options: Options,
+    pub(crate) options: EmmcOptions,
     pub(crate) quirks: HostQuirks,
     pub(crate) version: u8,
     pub(crate) capabilities: Capabilities,

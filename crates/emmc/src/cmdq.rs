@@ -7,7 +7,7 @@ use crate::options::Queueing;
 use crate::quirks::{CardQuirk, HostQuirk};
 use crate::shared::Terms;
 use crate::table::Format;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
 use flysch_script::{Primitives, Replay};
@@ -161,8 +161,8 @@ impl TaskEngine {
     /// `deadline` at the latest.
     ///
     /// If that fails the lanes run again: with [`Cause::InFlight`] because the engine still had
-    /// tasks, with [`Error::Recovered`] because one of them failed or is overdue. The evidence is
-    /// left for the recovery that follows.
+    /// tasks, with [`EmmcError::Recovered`] because one of them failed or is overdue. The evidence
+    /// is left for the recovery that follows.
     pub(crate) fn take_bus<M: Machine>(
         &mut self,
         channel: &mut Channel<M>,
@@ -178,7 +178,7 @@ impl TaskEngine {
         let error = match channel.until_drained(deadline)? {
             Ok(Drained::Yes) => return self.release(channel)?.map_err(Into::into),
             Ok(Drained::Late) => Cause::InFlight.into(),
-            Ok(Drained::Disturbed) => Error::Recovered,
+            Ok(Drained::Disturbed) => EmmcError::Recovered,
             Err(cause) => cause.into(),
         };
         channel.write(reg::SIGNAL_ENABLE, channel.engine_signals());

@@ -3,7 +3,7 @@
 use crate::card::Card;
 use crate::channel::{Channel, Facts};
 use crate::cmdq::TaskEngine;
-use crate::device::Device;
+use crate::device::CardFacts;
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::timing::Speed;
@@ -30,7 +30,7 @@ impl<M: Machine> Core<M> {
             speed: Speed::new(facts.options.timing),
             card: Card {
                 channel: Channel::new(machine, layout, shared, facts),
-                device: Device::default(),
+                device: CardFacts::default(),
             },
             engine: TaskEngine::default(),
             errand: None,

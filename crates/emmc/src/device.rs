@@ -119,7 +119,7 @@ pub enum CardKind {
 
 /// What bring-up learnt about the card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct CardFacts {
     /// eMMC or SD.
     pub kind: CardKind,
     /// Its CID.
@@ -158,7 +158,7 @@ pub struct Device {
     pub generation: u32,
 }
 
-impl Device {
+impl CardFacts {
     /// Sectors of a partition; 0 if there is none.
     pub fn partition_sectors(&self, access: u8) -> u64 {
         match (self.kind, access) {

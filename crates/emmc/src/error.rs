@@ -8,7 +8,7 @@ use flysch_wire::mmc::sdhci::Interrupts;
 /// this; they have [`Ended`](flysch_api::command::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum EmmcError {
     /// The options contradict themselves.
     Options(&'static str),
     /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
@@ -188,13 +188,13 @@ impl fmt::Display for RpmbError {
     }
 }
 
-impl From<Cause> for Error {
+impl From<Cause> for EmmcError {
     fn from(cause: Cause) -> Self {
         Self::Failed(cause)
     }
 }
 
-impl From<RpmbError> for Error {
+impl From<RpmbError> for EmmcError {
     fn from(error: RpmbError) -> Self {
         Self::Rpmb(error)
     }
@@ -234,7 +234,7 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for EmmcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Options(what) => write!(f, "options: {what}"),
@@ -261,7 +261,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for EmmcError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),

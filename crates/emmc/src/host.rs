@@ -7,12 +7,12 @@ use crate::init::{BringUp, Step};
 use crate::lane::{Engine, Lane};
 use crate::layout::Layout;
 use crate::operation::{Operation, Output};
-use crate::options::Options;
+use crate::options::EmmcOptions;
 use crate::quirks::{HostQuirk, HostQuirks};
 use crate::recover::Recovery;
 use crate::shared::{Errand, Shared, cause};
 use crate::table::Format;
-use crate::{BusError, Device, Error};
+use crate::{BusError, CardFacts, EmmcError};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ pub enum Progress {
     /// Poll again at [`Host::poll_at`].
     Busy,
     /// The last operation has ended.
-    Done(Result<Output, Error>),
+    Done(Result<Output, EmmcError>),
 }
 
 /// Whether the host can be used.
@@ -67,7 +67,7 @@ pub struct Host<M: Machine> {
     pub(crate) others: Vec<Box<Lane<M>>>,
     job: Option<Job>,
     state: State,
-    result: Option<Result<Output, Error>>,
+    result: Option<Result<Output, EmmcError>>,
     /// The current recovery was requested by the caller.
     asked: bool,
     /// When the host wants to be polled: for the current job, or to look around.
@@ -85,7 +85,7 @@ const INTEL_ENGINE: u32 = 0x200;
 
 impl<M: Machine> Host<M> {
     /// Bytes of DMA memory a driver with these options needs.
-    pub fn memory_len(options: &Options) -> usize {
+    pub fn memory_len(options: &EmmcOptions) -> usize {
         Layout::len(options)
     }
 
@@ -98,7 +98,7 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// Options that contradict each other or the controller, memory that is too small, or no
     /// controller.
-    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+    pub fn new(machine: M, memory: DmaRegion, options: EmmcOptions) -> Result<Self, EmmcError> {
         let facts = read_facts(&machine, options)?;
         let layout = Layout::new(&memory, &facts.options)?;
         let lanes = usize::from(facts.options.lanes);
@@ -106,7 +106,7 @@ impl<M: Machine> Host<M> {
         shared.orders.publish(Order::PAUSE | Order::STOP);
         let known = (&facts.options, facts.engine);
         let mut all = (0..lanes).map(|n| Lane::new(&machine, &shared, &layout, known, n));
-        let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let lane = all.next().ok_or(EmmcError::Options("at least one lane is needed"))?;
         let others = all.map(Box::new).collect();
         Ok(Self {
             core: Core::new(machine, layout, shared, facts),
@@ -137,7 +137,7 @@ impl<M: Machine> Host<M> {
     }
 
     /// What bring-up has learnt.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &CardFacts {
         &self.core.card.device
     }
 
@@ -169,11 +169,11 @@ impl<M: Machine> Host<M> {
     /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
-    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+    /// [`EmmcError::Busy`]; except for bring-up also [`EmmcError::NotUp`] and [`EmmcError::Gone`].
+    pub fn begin(&mut self, operation: Operation) -> Result<(), EmmcError> {
         let job = match (operation, self.state) {
             // An errand, or reading an exception, is not interrupted.
-            _ if self.job.is_some() => return Err(Error::Busy),
+            _ if self.job.is_some() => return Err(EmmcError::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
                 self.core.speed.fastest = self.core.card.channel.options.timing;
@@ -185,8 +185,8 @@ impl<M: Machine> Host<M> {
                 self.core.speed.fastest = self.core.card.channel.options.timing;
                 Job::BringUp(BringUp::default())
             }
-            (_, State::Down | State::Recovering) => return Err(Error::NotUp),
-            (_, State::Gone) => return Err(Error::Gone),
+            (_, State::Down | State::Recovering) => return Err(EmmcError::NotUp),
+            (_, State::Gone) => return Err(EmmcError::Gone),
             (operation, State::Up) => Job::Operation(operation),
         };
         self.set_job(job);
@@ -375,7 +375,7 @@ impl<M: Machine> Host<M> {
         let overdue = self.job.is_none() && shared.victims() != 0;
         if fatal || overdue {
             if matches!(self.job, Some(Job::Operation(_))) {
-                self.result = Some(Err(Error::Recovered));
+                self.result = Some(Err(EmmcError::Recovered));
             }
             return self.set_job(Job::Recovery(Recovery::new()));
         }
@@ -401,7 +401,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
+    fn finish(&mut self, result: Result<Output, EmmcError>, now: Instant) {
         match result {
             Ok(_) => self.core.card.channel.script.turn_page(),
             // A procedure that fails in the middle of a replay has answers left.
@@ -428,7 +428,7 @@ impl<M: Machine> Host<M> {
                 self.result = Some(result);
             }
             // It has not begun: after the recovery it runs if it is still requested.
-            Some(Job::Errand(..)) if result == Err(Error::Recovered) => {}
+            Some(Job::Errand(..)) if result == Err(EmmcError::Recovered) => {}
             Some(Job::Errand(lane, _)) => {
                 let silent = [BusError::SILENT.0, 0];
                 let answer = self.core.errand.take().unwrap_or(silent);
@@ -506,26 +506,26 @@ impl Job {
 }
 
 /// Reads what the controller is and determines how it will be used.
-fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
-    if options.lanes == 0 || options.lanes > Options::DEPTH_MAX {
-        return Err(Error::Options("lanes must be 1 to 31"));
+fn read_facts<M: Machine>(machine: &M, mut options: EmmcOptions) -> Result<Facts, EmmcError> {
+    if options.lanes == 0 || options.lanes > EmmcOptions::DEPTH_MAX {
+        return Err(EmmcError::Options("lanes must be 1 to 31"));
     }
-    if !(1..=Options::DEPTH_MAX).contains(&options.depth) {
-        return Err(Error::Options("depth must be 1 to 31"));
+    if !(1..=EmmcOptions::DEPTH_MAX).contains(&options.depth) {
+        return Err(EmmcError::Options("depth must be 1 to 31"));
     }
-    if !(4096..=Options::TRANSFER_MAX).contains(&options.transfer_max) {
-        return Err(Error::Options("transfer_max must be 4 KiB to 4 MiB"));
+    if !(4096..=EmmcOptions::TRANSFER_MAX).contains(&options.transfer_max) {
+        return Err(EmmcError::Options("transfer_max must be 4 KiB to 4 MiB"));
     }
     options.transfer_max &= !0xFFF;
     let (low, high) = (machine.read32(reg::CAPABILITIES), machine.read32(reg::CAPABILITIES + 4));
     if (low, high) == (u32::MAX, u32::MAX) {
-        return Err(Error::NoController);
+        return Err(EmmcError::NoController);
     }
     let capabilities = Capabilities::from_bits(u64::from(low) | u64::from(high) << 32);
     let version = reg::version_of(machine.read32(reg::SLOT_VERSION));
     let quirks = HostQuirks::find(machine.identity()).and(options.host_quirks);
     if capabilities.base_mhz() == 0 && options.base_mhz == 0 {
-        return Err(Error::Unsupported("a controller that does not tell its base clock"));
+        return Err(EmmcError::Unsupported("a controller that does not tell its base clock"));
     }
     let v4 = capabilities.wide_v4() && version >= reg::version::V4;
     let format = if v4 && !quirks.has(HostQuirk::ShortDescriptors) {
@@ -538,7 +538,7 @@ fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Er
     let memory = machine.memory();
     let dma = options.dma && capabilities.adma2();
     if dma && format == Format::NARROW && memory.address() + memory.len() as u64 > 1 << 32 {
-        return Err(Error::Address);
+        return Err(EmmcError::Address);
     }
     // A window without an engine reads as zeros or ones there.
     let engine_there = |base: &u32| !matches!(machine.read32(base + CQVER), 0 | u32::MAX);

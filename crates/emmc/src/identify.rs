@@ -5,7 +5,7 @@ use crate::card::Card;
 use crate::channel::{Channel, MS, Run};
 use crate::device::CardKind;
 use crate::quirks::CardQuirks;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::Machine;
 use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Cid;
@@ -36,7 +36,7 @@ pub(crate) struct Identification {
 impl Identification {
     /// From power-on to an address: an eMMC device answers CMD1, an SD card does not.
     pub(crate) fn run<M: Machine>(&self, card: &mut Card<M>) -> Run<()> {
-        let mut last = Error::Failed(Cause::NoCard);
+        let mut last = EmmcError::Failed(Cause::NoCard);
         for clock in IDENTIFY_CLOCKS {
             card.set_clock(clock)?;
             card.channel.sleep(SETTLE)?;
@@ -45,7 +45,7 @@ impl Identification {
             let found = settled(self.at_clock(card))?;
             match found {
                 Ok(()) => return Ok(()),
-                Err(error @ Error::Failed(Cause::Signal)) => return Err(error.into()),
+                Err(error @ EmmcError::Failed(Cause::Signal)) => return Err(error.into()),
                 Err(error) => last = error,
             }
         }

@@ -3,12 +3,12 @@
 use crate::card::{Card, RESET_MS};
 use crate::channel::{Channel, MS, Run};
 use crate::control::Core;
-use crate::device::{CardKind, Device, Timing};
+use crate::device::{CardFacts, CardKind, Timing};
 use crate::identify::Identification;
 use crate::plain::Ways;
 use crate::quirks::{CardQuirk, HostQuirk};
 use crate::table::Format;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::Machine;
 use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::Csd;
@@ -95,8 +95,8 @@ impl BringUp {
     }
 
     /// The timing to continue with after a failure that the timing itself may have caused.
-    fn slower<M: Machine>(&self, core: &Core<M>, error: Error) -> Option<Timing> {
-        if error == Error::Failed(Cause::Signal) {
+    fn slower<M: Machine>(&self, core: &Core<M>, error: EmmcError) -> Option<Timing> {
+        if error == EmmcError::Failed(Cause::Signal) {
             // Without 1.8 V nothing of UHS-I works.
             return Some(Timing::HighSpeed);
         }
@@ -105,9 +105,9 @@ impl BringUp {
 }
 
 /// The failure of a step.
-fn named(step: &'static str, error: Error) -> Error {
+fn named(step: &'static str, error: EmmcError) -> EmmcError {
     match error {
-        Error::Failed(cause) => Error::Step { step, cause },
+        EmmcError::Failed(cause) => EmmcError::Step { step, cause },
         other => other,
     }
 }
@@ -122,7 +122,7 @@ impl<M: Machine> Core<M> {
             engine.runs = false;
             channel.bus.forget();
             let generation = device.generation + 1;
-            *device = Device { generation, lines: 1, ..Device::default() };
+            *device = CardFacts { generation, lines: 1, ..CardFacts::default() };
         });
         channel.set_up()
     }
@@ -251,7 +251,7 @@ impl<M: Machine> Card<M> {
 }
 
 /// How transfers of one command at a time are moved.
-fn ways<M: Machine>(channel: &Channel<M>, device: &Device) -> Ways {
+fn ways<M: Machine>(channel: &Channel<M>, device: &CardFacts) -> Ways {
     let auto = !channel.quirks.has(HostQuirk::NoAutoCmd23) && channel.version >= reg::version::V3;
     let reliable = match device.ext_csd.has_enhanced_reliable_write() {
         true => 0,

@@ -13,7 +13,7 @@ mod rest;
 pub(crate) use rest::{ANSWERED, OVERDUE, WELL};
 
 use crate::layout::{Layout, SEGMENTS};
-use crate::options::Options;
+use crate::options::EmmcOptions;
 use crate::queue::{Fifo, Kind, Move, SLOTS_MAX, Slot, TASK, Tasks};
 use crate::shared::{Errand, Shared, Terms};
 use crate::table::Format;
@@ -126,7 +126,7 @@ impl<M: Machine> Lane<M> {
         machine: &M,
         shared: &Arc<Shared>,
         layout: &Layout,
-        (options, engine): (&Options, Engine),
+        (options, engine): (&EmmcOptions, Engine),
         index: usize,
     ) -> Self {
         let (memory, transfer_max) = (machine.memory(), options.transfer_max);

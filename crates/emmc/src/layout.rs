@@ -1,7 +1,7 @@
 //! Where everything the controller reads and writes lies in the driver's DMA memory.
 
-use crate::Options;
-use crate::error::Error;
+use crate::EmmcOptions;
+use crate::error::EmmcError;
 use flysch_api::machine::DmaRegion;
 use flysch_wire::mmc::{adma, cqhci};
 
@@ -33,20 +33,20 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Bytes that the driver's memory must have for these options, wherever it starts.
-    pub(crate) fn len(options: &Options) -> usize {
+    pub(crate) fn len(options: &EmmcOptions) -> usize {
         3 * PAGE + SCRATCH + Self::slots(options) * list_len()
     }
 
     /// Slots that have lists: tasks of all lanes; a lane alone may have as many without an engine.
-    fn slots(options: &Options) -> usize {
+    fn slots(options: &EmmcOptions) -> usize {
         usize::from(cqhci::TASKS) * usize::from(options.lanes.max(1))
     }
 
     /// Divides `memory` into its parts.
-    pub(crate) fn new(memory: &DmaRegion, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(memory: &DmaRegion, options: &EmmcOptions) -> Result<Self, EmmcError> {
         let needed = Self::len(options);
         if memory.len() < needed {
-            return Err(Error::MemoryTooSmall { needed, given: memory.len() });
+            return Err(EmmcError::MemoryTooSmall { needed, given: memory.len() });
         }
         let page = PAGE as u64;
         let start = (memory.address().next_multiple_of(page) - memory.address()) as usize;
@@ -81,6 +81,6 @@ impl Layout {
 /// Bytes of a list with room for the maximum number of segments, and for the pieces of 64 KiB into
 /// which the longest transfer is divided in addition.
 fn list_len() -> usize {
-    let pieces = (Options::TRANSFER_MAX / adma::RANGE_MAX) as usize;
+    let pieces = (EmmcOptions::TRANSFER_MAX / adma::RANGE_MAX) as usize;
     (SEGMENTS + pieces) * adma::LENGTH_128
 }

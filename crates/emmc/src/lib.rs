@@ -39,10 +39,10 @@
 //! ```
 //! use flysch_api::command::{Command, Mmc, Port as _};
 //! use flysch_api::machine::{Clock, Machine};
-//! use flysch_emmc::{Error, Host, Options};
+//! use flysch_emmc::{EmmcError, EmmcOptions, Host};
 //!
-//! fn first_answer<M: Machine>(machine: M, read: Command<Mmc>) -> Result<(), Error> {
-//!     let options = Options::default();
+//! fn first_answer<M: Machine>(machine: M, read: Command<Mmc>) -> Result<(), EmmcError> {
+//!     let options = EmmcOptions::default();
 //!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
 //!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
 //!     host.bring_up(&machine)?;
@@ -93,13 +93,13 @@ mod table;
 mod timing;
 mod work;
 
-pub use device::{CardKind, Device, Timing};
-pub use error::{BusError, Cause, Error, RpmbError};
+pub use device::{CardFacts, CardKind, Timing};
+pub use error::{BusError, Cause, EmmcError, RpmbError};
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Host, Progress, State};
 pub use init::{STEPS, Step};
 pub use operation::{EraseKind, Operation, Output, SECTORS_MAX};
-pub use options::{Options, Queueing, Timeouts};
+pub use options::{EmmcOptions, Queueing, Timeouts};
 pub use port::Port;
 pub use quirks::{CardQuirk, CardQuirks, HostQuirk, HostQuirks};
 pub use rpmb::{Nonce, RpmbKey, RpmbReply, RpmbRequest};

@@ -1,9 +1,9 @@
 //! What can be requested of a [`Host`](crate::Host), and the results.
 
-use crate::device::{CardKind, Device};
+use crate::device::{CardFacts, CardKind};
 use crate::quirks::{CardQuirk, HostQuirk, HostQuirks};
 use crate::rpmb::{RpmbReply, RpmbRequest};
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_wire::mmc::command::erase;
@@ -148,9 +148,9 @@ const OWN_BYTES: [u8; 8] = [
 ];
 impl Operation {
     /// Checks that the card supports the operation and that it makes sense for the card.
-    pub(crate) fn check(&self, device: &Device, quirks: HostQuirks) -> Result<(), Error> {
+    pub(crate) fn check(&self, device: &CardFacts, quirks: HostQuirks) -> Result<(), EmmcError> {
         let csd = &device.ext_csd;
-        let unless = |has: bool, what| if has { Ok(()) } else { Err(Error::Unsupported(what)) };
+        let unless = |has: bool, what| if has { Ok(()) } else { Err(EmmcError::Unsupported(what)) };
         let emmc = device.kind == CardKind::Emmc;
         match self {
             Self::BringUp | Self::Reset | Self::Shutdown | Self::Retune | Self::Status => {
@@ -171,22 +171,22 @@ impl Operation {
             Self::SelectBoot { partition, .. } => match partition {
                 0 | 7 => Ok(()),
                 1 | 2 => unless(csd.boot_sectors() != 0, "boot partitions"),
-                _ => Err(Error::Invalid("boot partitions are 1 and 2; 7 is the user area")),
+                _ => Err(EmmcError::Invalid("boot partitions are 1 and 2; 7 is the user area")),
             },
             Self::Sanitize => unless(csd.has_sanitize(), "sanitize"),
             Self::Bkops => unless(csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0, "background operations"),
             Self::Switch { index, .. } if OWN_BYTES.contains(index) => {
-                Err(Error::Unsupported("a byte of EXT_CSD that is the driver's own"))
+                Err(EmmcError::Unsupported("a byte of EXT_CSD that is the driver's own"))
             }
             Self::Switch { index, .. } if *index >= ext_csd::READ_ONLY => {
-                Err(Error::Invalid("EXT_CSD from byte 192 on is read only"))
+                Err(EmmcError::Invalid("EXT_CSD from byte 192 on is read only"))
             }
             Self::Firmware(image) => {
                 unless(csd.0[ext_csd::SUPPORTED_MODES] & 1 != 0, "field firmware update")?;
                 let whole = !image.is_empty() && image.len().is_multiple_of(SECTOR as usize);
                 let why = "a firmware is a whole number of sectors of 512 bytes";
                 if !whole {
-                    return Err(Error::Invalid(why));
+                    return Err(EmmcError::Invalid(why));
                 }
                 device.check_native(0, image.len() / SECTOR as usize)
             }
@@ -195,7 +195,7 @@ impl Operation {
             }
             Self::Write { partition, first, data } => {
                 if !data.len().is_multiple_of(SECTOR as usize) {
-                    return Err(Error::Invalid("data must be whole sectors of 512 bytes"));
+                    return Err(EmmcError::Invalid("data must be whole sectors of 512 bytes"));
                 }
                 device.check_range(*partition, *first, data.len() / SECTOR as usize)
             }
@@ -214,7 +214,7 @@ impl Operation {
 }
 
 /// Limits of operations.
-impl Device {
+impl CardFacts {
     fn has_erase(&self, kind: EraseKind) -> bool {
         let csd = &self.ext_csd;
         match kind {
@@ -228,42 +228,42 @@ impl Device {
         }
     }
 
-    fn check_range(&self, access: u8, first: u32, sectors: usize) -> Result<(), Error> {
+    fn check_range(&self, access: u8, first: u32, sectors: usize) -> Result<(), EmmcError> {
         let there = self.partition_sectors(access);
         if there == 0 || access == partition::RPMB || access > partition::MASK {
             return Err(Cause::NoPartition(access).into());
         }
         if sectors == 0 || sectors > SECTORS_MAX.into() {
-            return Err(Error::Invalid("1 to 32 sectors can be moved at once"));
+            return Err(EmmcError::Invalid("1 to 32 sectors can be moved at once"));
         }
         if u64::from(first) + sectors as u64 > there {
-            return Err(Error::Invalid("the range is not in the partition"));
+            return Err(EmmcError::Invalid("the range is not in the partition"));
         }
         self.check_native(first, sectors)
     }
 
     /// A device with native sectors accepts only whole ones.
-    fn check_native(&self, first: u32, sectors: usize) -> Result<(), Error> {
+    fn check_native(&self, first: u32, sectors: usize) -> Result<(), EmmcError> {
         let native = self.block_size() / SECTOR;
         if first.is_multiple_of(native) && sectors.is_multiple_of(native as usize) {
             return Ok(());
         }
-        Err(Error::Invalid(
+        Err(EmmcError::Invalid(
             "the device has native sectors of 4096 bytes: the first sector of 512 and their number \
              must be multiples of 8",
         ))
     }
 
-    fn check_erase(&self, kind: EraseKind, first: u32, sectors: u32) -> Result<(), Error> {
+    fn check_erase(&self, kind: EraseKind, first: u32, sectors: u32) -> Result<(), EmmcError> {
         let there = self.partition_sectors(self.partition);
         if sectors == 0 || u64::from(first) + u64::from(sectors) > there {
-            return Err(Error::Invalid("the range is not in the partition"));
+            return Err(EmmcError::Invalid("the range is not in the partition"));
         }
         let group = self.erase_group();
         let whole = matches!(kind, EraseKind::Erase | EraseKind::SecureErase);
         let aligned = first.is_multiple_of(group) && sectors.is_multiple_of(group);
         if whole && self.kind == CardKind::Emmc && !aligned {
-            return Err(Error::Invalid("only whole erase groups can be erased: trim sectors"));
+            return Err(EmmcError::Invalid("only whole erase groups can be erased: trim sectors"));
         }
         self.check_native(first, sectors as usize)
     }

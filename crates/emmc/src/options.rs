@@ -54,7 +54,7 @@ pub enum Queueing {
 
 /// What the caller wants from the driver. `Options::default()` suits one thread and any card.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct EmmcOptions {
     /// Lanes, each a [`Port`](crate::Port) with tasks of its own; more than one needs command
     /// queueing.
     pub lanes: u16,
@@ -90,14 +90,14 @@ pub struct Options {
     pub timeouts: Timeouts,
 }
 
-impl Options {
+impl EmmcOptions {
     /// Maximum transfer of one command, bytes.
     pub const TRANSFER_MAX: u32 = 4 << 20;
     /// Maximum number of commands of one lane.
     pub const DEPTH_MAX: u16 = 31;
 }
 
-impl Default for Options {
+impl Default for EmmcOptions {
     fn default() -> Self {
         Self {
             lanes: 1,

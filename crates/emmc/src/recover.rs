@@ -30,7 +30,7 @@ use crate::init::BringUp;
 use crate::plain::Failed;
 use crate::shared::{Blame, cause};
 use crate::timing::Speed;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
 use flysch_script::{Primitives, Replay, settled};
@@ -100,7 +100,7 @@ impl Recovery {
                     });
                     channel.lanes_obey()?;
                     channel.script.turn_page();
-                    return Err(Error::Gone.into());
+                    return Err(EmmcError::Gone.into());
                 }
             };
             let channel = &mut core.card.channel;
@@ -111,7 +111,7 @@ impl Recovery {
                 }
                 Err(error) => {
                     channel.drop_script();
-                    let removed = error == Error::Failed(Cause::Removed);
+                    let removed = error == EmmcError::Failed(Cause::Removed);
                     Some(if removed { Stage::Gone } else { Stage::CardReset })
                 }
             };
@@ -141,7 +141,7 @@ impl Recovery {
                 core.card.channel.drop_script();
                 self.resets += 1;
                 self.bring_up = BringUp::default();
-                let removed = matches!(error, Error::Step { cause: Cause::Removed, .. });
+                let removed = matches!(error, EmmcError::Step { cause: Cause::Removed, .. });
                 let more = self.resets < RESETS && !removed;
                 Ok(Some(if more { Stage::Rest } else { Stage::Gone }))
             }

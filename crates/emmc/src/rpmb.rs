@@ -7,7 +7,7 @@
 
 use crate::card::Card;
 use crate::channel::Run;
-use crate::{Cause, Error, RpmbError};
+use crate::{Cause, EmmcError, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
 use flysch_api::machine::Machine;
@@ -225,7 +225,7 @@ impl RpmbRequest {
             return Err(Cause::NoPartition(partition::RPMB).into());
         }
         let all = card.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
-        self.check(if all { 32 } else { 2 }).map_err(Error::from)?;
+        self.check(if all { 32 } else { 2 }).map_err(EmmcError::from)?;
         card.select_partition(partition::RPMB)?;
         let answer = settled(self.send_and_receive(card))?;
         let home = card.device.partition;
@@ -237,7 +237,7 @@ impl RpmbRequest {
         };
         let mut frames = alloc::vec![[0; RpmbFrame::LENGTH]; blocks];
         card.channel.layout.scratch.read(0, frames.as_flattened_mut());
-        Ok(self.judge(&frames).map_err(Error::from)?)
+        Ok(self.judge(&frames).map_err(EmmcError::from)?)
     }
 
     /// Sends the request and fetches its answer into the scratch memory.

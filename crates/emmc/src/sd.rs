@@ -4,7 +4,7 @@ use crate::Cause;
 use crate::bus::Response;
 use crate::card::Card;
 use crate::channel::Run;
-use crate::device::{Device, Timing};
+use crate::device::{CardFacts, Timing};
 use crate::timing::Speed;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
@@ -85,7 +85,7 @@ impl Speed {
 
     /// The fastest trusted timing that card, controller and lines support.
     pub(crate) fn best_of_sd<M: Machine>(&self, card: &Card<M>) -> Timing {
-        let (Device { access_modes, low_voltage, lines, .. }, caps) =
+        let (CardFacts { access_modes, low_voltage, lines, .. }, caps) =
             (&card.device, &card.channel.capabilities);
         let has = |function: u8| access_modes >> function & 1 != 0;
         let uhs = *low_voltage && *lines == 4;

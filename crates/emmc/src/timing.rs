@@ -8,7 +8,7 @@ use crate::device::{CardKind, Timing};
 use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::quirks::HostQuirk;
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use flysch_api::machine::{Instant, Machine};
 use flysch_script::{Primitives, Replay, settled};
 use flysch_wire::mmc::command::{CommandIndex, SwitchArgument, TUNING_BLOCK};
@@ -114,7 +114,7 @@ impl<M: Machine> Card<M> {
             }
             match settled(self.switch(ext_csd::BUS_WIDTH, value))? {
                 Ok(()) => {}
-                Err(Error::Failed(Cause::Switch(_) | Cause::Status(..))) => continue,
+                Err(EmmcError::Failed(Cause::Switch(_) | Cause::Status(..))) => continue,
                 Err(error) => return Err(error.into()),
             }
             self.set_host_lines(lines);
@@ -333,10 +333,10 @@ impl Speed {
 
     /// The timing to continue with after a failure of a bring-up step that the timing itself may
     /// have caused.
-    pub(crate) fn after<M: Machine>(&self, card: &Card<M>, error: Error) -> Option<Timing> {
+    pub(crate) fn after<M: Machine>(&self, card: &Card<M>, error: EmmcError) -> Option<Timing> {
         let bus = matches!(
             error,
-            Error::Failed(
+            EmmcError::Failed(
                 Cause::Bus(..) | Cause::Timing | Cause::Tuning | Cause::Switch(_) | Cause::Busy(_)
             )
         );

@@ -5,13 +5,13 @@ use crate::bus::Response;
 use crate::card::Card;
 use crate::channel::{MS, Run};
 use crate::control::Core;
-use crate::device::{CardKind, Device};
+use crate::device::{CardFacts, CardKind};
 use crate::error::BusError;
 use crate::history::ErrorKind;
 use crate::lane::{ANSWERED, OVERDUE, WELL};
 use crate::operation::{EraseKind, Operation, Output};
 use crate::shared::{Errand, Terms, cause};
-use crate::{Cause, Error};
+use crate::{Cause, EmmcError};
 use alloc::boxed::Box;
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
@@ -30,7 +30,7 @@ const URGENT: u8 = 2;
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         if self.asleep && !matches!(operation, Operation::Awake) {
-            return Err(Error::Asleep.into());
+            return Err(EmmcError::Asleep.into());
         }
         let Card { channel, device } = &self.card;
         operation.check(device, channel.quirks)?;
@@ -76,8 +76,8 @@ impl<M: Machine> Core<M> {
         }
         let result = settled(work(card))?;
         let is_mended = match &result {
-            Err(Error::Failed(Cause::Busy(_))) => card.interrupt_busy()?,
-            Err(Error::Failed(Cause::Bus(_, error))) => {
+            Err(EmmcError::Failed(Cause::Busy(_))) => card.interrupt_busy()?,
+            Err(EmmcError::Failed(Cause::Bus(_, error))) => {
                 card.channel.note(ErrorKind::Bus, error.0);
                 card.calm()? && speed.mend(card, *error)?
             }
@@ -183,7 +183,7 @@ impl<M: Machine> Core<M> {
     /// Runs an errand of a lane; returns how it ended, and the device status.
     ///
     /// # Errors
-    /// [`Error::Recovered`]: it has not begun, because a recovery comes first.
+    /// [`EmmcError::Recovered`]: it has not begun, because a recovery comes first.
     pub(crate) fn run_errand(&mut self, errand: Errand) -> Run<[u32; 2]> {
         let late =
             self.card.channel.once(|channel| (channel.script.now() >= errand.deadline).into()) != 0;
@@ -194,11 +194,11 @@ impl<M: Machine> Core<M> {
         let result = settled(self.with_bus(bus, |card| errand.run(card)))?;
         Ok(match result {
             Ok(()) => [WELL, 0],
-            Err(Error::Recovered) => return Err(Error::Recovered.into()),
-            Err(Error::Failed(Cause::Status(_, status))) => [ANSWERED, status.into_bits()],
-            Err(Error::Failed(Cause::Switch(_))) => [ANSWERED, 1 << 7],
-            Err(Error::Failed(Cause::Busy(_) | Cause::InFlight)) => [OVERDUE, 0],
-            Err(Error::Failed(Cause::Bus(_, error))) => [error.0, 0],
+            Err(EmmcError::Recovered) => return Err(EmmcError::Recovered.into()),
+            Err(EmmcError::Failed(Cause::Status(_, status))) => [ANSWERED, status.into_bits()],
+            Err(EmmcError::Failed(Cause::Switch(_))) => [ANSWERED, 1 << 7],
+            Err(EmmcError::Failed(Cause::Busy(_) | Cause::InFlight)) => [OVERDUE, 0],
+            Err(EmmcError::Failed(Cause::Bus(_, error))) => [error.0, 0],
             Err(_) => [BusError::SILENT.0, 0],
         })
     }
@@ -439,7 +439,7 @@ impl Errand {
     }
 
     /// Whether this is a flush of a card without a cache.
-    fn is_needless_flush(self, device: &Device) -> bool {
+    fn is_needless_flush(self, device: &CardFacts) -> bool {
         let flush = SwitchArgument::write(ext_csd::FLUSH_CACHE, flush::FLUSH).into_bits();
         !device.cache && self.index == CommandIndex::Switch.into_bits() && self.argument == flush
     }

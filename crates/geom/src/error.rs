@@ -26,12 +26,12 @@ pub enum Kind {
     /// Metadata that belongs to somebody else is in the way.
     Foreign,
     /// Reading or writing failed.
-    Io(block::Error),
+    Io(block::BlockError),
 }
 
 /// Why an operation failed, and on which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct GeomError {
     /// What kind of reason.
     pub kind: Kind,
     /// The object, by the name known to users.
@@ -40,7 +40,7 @@ pub struct Error {
     pub cause: String,
 }
 
-impl Error {
+impl GeomError {
     /// The reason `cause`, for `object`.
     pub fn new(kind: Kind, object: impl ToString, cause: impl ToString) -> Self {
         Self { kind, object: object.to_string(), cause: cause.to_string() }
@@ -52,7 +52,7 @@ impl Error {
     }
 
     /// Reading or writing of `object` failed.
-    pub fn io(object: impl ToString, error: block::Error) -> Self {
+    pub fn io(object: impl ToString, error: block::BlockError) -> Self {
         Self::new(Kind::Io(error), object, error)
     }
 
@@ -62,19 +62,19 @@ impl Error {
     }
 
     /// The error of a request that failed because of this one.
-    pub fn as_block(&self) -> block::Error {
+    pub fn as_block(&self) -> block::BlockError {
         match self.kind {
             Kind::Io(error) => error,
-            Kind::NotPermitted => block::Error::WriteProtected,
-            _ => block::Error::Gone,
+            Kind::NotPermitted => block::BlockError::WriteProtected,
+            _ => block::BlockError::Gone,
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for GeomError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.object, self.cause)
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for GeomError {}

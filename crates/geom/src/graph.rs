@@ -15,7 +15,7 @@ use core::ops::Index;
 
 use flysch_random::SplitMix64;
 
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::events::{Event, Events};
 use crate::io::Shape;
 use crate::object::{Consumer, ConsumerId, GeomId, Provider, ProviderId};
@@ -112,7 +112,7 @@ impl Graph {
     ///
     /// # Errors
     /// If there is none.
-    pub fn provider(&self, name: &str) -> Result<ProviderId, Error> {
+    pub fn provider(&self, name: &str) -> Result<ProviderId, GeomError> {
         self.objects.provider_named(name)
     }
 
@@ -120,7 +120,7 @@ impl Graph {
     ///
     /// # Errors
     /// If there is none.
-    pub fn geom(&self, class: &str, name: &str) -> Result<GeomId, Error> {
+    pub fn geom(&self, class: &str, name: &str) -> Result<GeomId, GeomError> {
         self.objects.geom_named(class, name)
     }
 
@@ -153,7 +153,7 @@ impl Graph {
         geom: GeomId,
         name: impl Into<String>,
         shape: Shape,
-    ) -> Result<ProviderId, Error> {
+    ) -> Result<ProviderId, GeomError> {
         let provider = self.objects.add_provider(geom, name.into(), shape)?;
         self.events.post(Event::Provider(provider));
         Ok(provider)
@@ -172,7 +172,7 @@ impl Graph {
     ///
     /// # Panics
     /// If it is attached already.
-    pub fn attach(&mut self, consumer: ConsumerId, provider: ProviderId) -> Result<(), Error> {
+    pub fn attach(&mut self, consumer: ConsumerId, provider: ProviderId) -> Result<(), GeomError> {
         self.objects.attach(consumer, provider)
     }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use flysch_api::block::{Error, Operation};
+use flysch_api::block::{BlockError, Operation};
 
 /// A request.
 #[derive(Debug)]
@@ -120,8 +120,8 @@ pub trait Medium: fmt::Debug {
     /// Called before the first read or write.
     ///
     /// # Errors
-    /// [`Error::WriteProtected`] if it cannot be written.
-    fn open(&mut self, writes: bool) -> Result<(), Error> {
+    /// [`BlockError::WriteProtected`] if it cannot be written.
+    fn open(&mut self, writes: bool) -> Result<(), BlockError> {
         let _ = writes;
         Ok(())
     }
@@ -130,28 +130,28 @@ pub trait Medium: fmt::Debug {
     ///
     /// # Errors
     /// The medium's.
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error>;
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError>;
 
     /// Writes `from` at `offset`.
     ///
     /// # Errors
     /// The medium's.
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error>;
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError>;
 
     /// The contents of these bytes are not needed any more.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; the medium's.
-    fn delete(&mut self, offset: u64, length: u64) -> Result<(), Error> {
+    /// [`BlockError::Unsupported`]; the medium's.
+    fn delete(&mut self, offset: u64, length: u64) -> Result<(), BlockError> {
         let _ = (offset, length);
-        Err(Error::Unsupported)
+        Err(BlockError::Unsupported)
     }
 
     /// Makes everything written so far durable.
     ///
     /// # Errors
     /// The medium's.
-    fn flush(&mut self) -> Result<(), Error>;
+    fn flush(&mut self) -> Result<(), BlockError>;
 
     /// More properties: names and values of `geom disk list`, in the order of that list.
     fn properties(&self) -> alloc::vec::Vec<(&'static str, alloc::string::String)> {

@@ -47,7 +47,7 @@ pub mod zone;
 
 pub use access::Access;
 pub use class::all;
-pub use error::{Error, Kind};
+pub use error::{GeomError, Kind};
 pub use graph::{
     Class, Config, DEPTH_MAX, Geom, Graph, News, Object, Objects, PROVIDERS_MAX, Requests, Value,
 };

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use flysch_api::block::{self, Error};
+use flysch_api::block::{self, BlockError};
 
 use crate::access::Access;
 use crate::io::{Io, Shape};
@@ -61,7 +61,7 @@ pub struct Provider {
     /// Its consumers, oldest first.
     pub consumers: Vec<ConsumerId>,
     /// Why it accepts no requests any more.
-    pub error: Option<block::Error>,
+    pub error: Option<block::BlockError>,
     /// Its completed requests.
     pub statistics: Statistics,
 }
@@ -98,15 +98,15 @@ impl Provider {
     /// Whether a consumer with this access may do this now.
     ///
     /// # Errors
-    /// [`Error::WriteProtected`] without the access; why nothing is accepted any more; if the
+    /// [`BlockError::WriteProtected`] without the access; why nothing is accepted any more; if the
     /// request is not whole sectors, or beyond the end.
-    pub(crate) fn check(&self, access: Access, io: &Io<'_>) -> Result<(), Error> {
+    pub(crate) fn check(&self, access: Access, io: &Io<'_>) -> Result<(), BlockError> {
         let may = match io {
             Io::Read { .. } => access.read > 0,
             Io::Write { .. } | Io::Delete { .. } | Io::Flush => access.write > 0,
         };
         if !may {
-            return Err(Error::WriteProtected);
+            return Err(BlockError::WriteProtected);
         }
         if let Some(error) = self.error {
             return Err(error);
@@ -116,14 +116,14 @@ impl Provider {
         }
         let sector = u64::from(self.sector_size);
         if sector == 0 || self.media_size == 0 {
-            return Err(Error::Gone);
+            return Err(BlockError::Gone);
         }
         if !io.offset().is_multiple_of(sector) || !io.len().is_multiple_of(sector) {
-            return Err(Error::Misaligned);
+            return Err(BlockError::Misaligned);
         }
         match io.offset().checked_add(io.len()) {
             Some(end) if end <= self.media_size => Ok(()),
-            _ => Err(Error::OutOfRange),
+            _ => Err(BlockError::OutOfRange),
         }
     }
 
@@ -131,15 +131,15 @@ impl Provider {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub(crate) fn check_zone(&self, access: Access, command: Zone) -> Result<(), Error> {
+    pub(crate) fn check_zone(&self, access: Access, command: Zone) -> Result<(), BlockError> {
         if (if command.changes() { access.write } else { access.read }) <= 0 {
-            return Err(Error::WriteProtected);
+            return Err(BlockError::WriteProtected);
         }
         if let Some(error) = self.error {
             return Err(error);
         }
         match command.sector() {
-            Some(sector) if sector >= self.sectors() => Err(Error::OutOfRange),
+            Some(sector) if sector >= self.sectors() => Err(BlockError::OutOfRange),
             _ => Ok(()),
         }
     }
@@ -190,35 +190,38 @@ mod tests {
             provider.check(access, &Io::Read { offset, to: &mut bytes[..length] })
         };
         assert_eq!(read(&provider, Access::READ, 3072, 1024), Ok(()));
-        assert_eq!(read(&provider, written, 0, 512), Err(Error::WriteProtected));
-        assert_eq!(read(&provider, Access::READ, 256, 512), Err(Error::Misaligned));
-        assert_eq!(read(&provider, Access::READ, 512, 256), Err(Error::Misaligned));
-        assert_eq!(read(&provider, Access::READ, 3584, 1024), Err(Error::OutOfRange));
+        assert_eq!(read(&provider, written, 0, 512), Err(BlockError::WriteProtected));
+        assert_eq!(read(&provider, Access::READ, 256, 512), Err(BlockError::Misaligned));
+        assert_eq!(read(&provider, Access::READ, 512, 256), Err(BlockError::Misaligned));
+        assert_eq!(read(&provider, Access::READ, 3584, 1024), Err(BlockError::OutOfRange));
         assert_eq!(
             read(&provider, Access::READ, 0_u64.wrapping_sub(512), 512),
-            Err(Error::OutOfRange)
+            Err(BlockError::OutOfRange)
         );
         for changes in [Io::Write { offset: 0, from: &[0; 512] }, Io::Flush] {
-            assert_eq!(provider.check(Access::READ, &changes), Err(Error::WriteProtected));
+            assert_eq!(provider.check(Access::READ, &changes), Err(BlockError::WriteProtected));
             assert_eq!(provider.check(written, &changes), Ok(()));
         }
         let delete = Io::Delete { offset: 512, length: 4096 };
-        assert_eq!(provider.check(written, &delete), Err(Error::OutOfRange));
+        assert_eq!(provider.check(written, &delete), Err(BlockError::OutOfRange));
         provider.media_size = 0;
-        assert_eq!(read(&provider, Access::READ, 0, 512), Err(Error::Gone));
-        provider.error = Some(Error::TimedOut);
-        assert_eq!(provider.check(written, &Io::Flush), Err(Error::TimedOut));
-        assert_eq!(provider.check_zone(Access::READ, Zone::Parameters), Err(Error::TimedOut));
+        assert_eq!(read(&provider, Access::READ, 0, 512), Err(BlockError::Gone));
+        provider.error = Some(BlockError::TimedOut);
+        assert_eq!(provider.check(written, &Io::Flush), Err(BlockError::TimedOut));
+        assert_eq!(provider.check_zone(Access::READ, Zone::Parameters), Err(BlockError::TimedOut));
     }
 
     #[test]
     fn zone_commands_need_access_and_a_sector_of_the_provider() {
         let provider = Provider::new(GeomId(1), String::from("d"), SHAPE);
         let open = |sector| Zone::Manage(ZoneAction::Open, ZoneTarget::At(sector));
-        assert_eq!(provider.check_zone(Access::READ, open(0)), Err(Error::WriteProtected));
+        assert_eq!(provider.check_zone(Access::READ, open(0)), Err(BlockError::WriteProtected));
         assert_eq!(provider.check_zone(Access::ALONE, open(7)), Ok(()));
-        assert_eq!(provider.check_zone(Access::ALONE, open(8)), Err(Error::OutOfRange));
+        assert_eq!(provider.check_zone(Access::ALONE, open(8)), Err(BlockError::OutOfRange));
         assert_eq!(provider.check_zone(Access::READ, Zone::Parameters), Ok(()));
-        assert_eq!(provider.check_zone(Access::NONE, Zone::Parameters), Err(Error::WriteProtected));
+        assert_eq!(
+            provider.check_zone(Access::NONE, Zone::Parameters),
+            Err(BlockError::WriteProtected)
+        );
     }
 }

@@ -8,7 +8,7 @@ use flysch_api::block;
 
 use crate::class::disk::{MD, Memory};
 use crate::class::{pass, pass_access_alone, slice_of, stack};
-use crate::{Access, Class, Error, Graph, Io, ProviderId, Requests, Taste};
+use crate::{Access, Class, GeomError, Graph, Io, ProviderId, Requests, Taste};
 
 pub(crate) struct Invert;
 
@@ -34,13 +34,18 @@ impl Class for Invert {
         }
     }
 
-    fn access(&self, g: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(&self, g: &mut Graph, provider: ProviderId, change: Access) -> Result<(), GeomError> {
         pass_access_alone(g, provider, change)
     }
 }
 
 impl Requests for Invert {
-    fn start(&self, g: &mut Graph, provider: ProviderId, io: Io<'_>) -> Result<(), block::Error> {
+    fn start(
+        &self,
+        g: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::BlockError> {
         match io {
             Io::Write { offset, from } => {
                 let turned: Vec<u8> = from.iter().map(|byte| !byte).collect();

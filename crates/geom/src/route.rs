@@ -93,7 +93,7 @@ pub struct Faults {
     /// How many fail in total; `None` for no limit.
     pub fail_only: Option<u64>,
     /// The error of failed requests.
-    pub error: block::Error,
+    pub error: block::BlockError,
     /// Seed of the random choice.
     pub seed: u64,
 }

@@ -22,7 +22,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
@@ -61,7 +63,7 @@ pub enum Incident {
         /// Its consumer.
         consumer: ConsumerId,
         /// Why.
-        error: Error,
+        error: BlockError,
     },
     /// Bytes that a component could not read were rewritten from another one.
     Mended {
@@ -98,11 +100,11 @@ pub struct Way<D> {
     /// Changes that a component missed: done, but not to be reported before the graph knows.
     kept: Vec<Completion>,
     incidents: VecDeque<Incident>,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     is_paused: bool,
 }
 
-impl<D: Device> Way<D> {
+impl<D: BlockDevice> Way<D> {
     /// The way described by `plan`, with a lane of every disk. All lanes must take data from the
     /// same memory.
     ///
@@ -111,7 +113,7 @@ impl<D: Device> Way<D> {
     pub fn new(
         plan: Plan,
         lane: impl FnMut(ProviderId) -> Option<D>,
-    ) -> Result<Self, error::Error> {
+    ) -> Result<Self, error::GeomError> {
         let mut way = Self {
             one: None,
             simple: [0; 4],
@@ -142,15 +144,15 @@ impl<D: Device> Way<D> {
         &mut self,
         plan: Plan,
         mut lane: impl FnMut(ProviderId) -> Option<D>,
-    ) -> Result<(Plan, Vec<(ProviderId, D)>), error::Error> {
+    ) -> Result<(Plan, Vec<(ProviderId, D)>), error::GeomError> {
         if !self.is_quiet() {
             let cause = "has requests under way; pause it and poll until it is quiet";
-            return Err(error::Error::new(error::Kind::Busy, "the way", cause));
+            return Err(error::GeomError::new(error::Kind::Busy, "the way", cause));
         }
         let mut opened = Vec::new();
         for &disk in plan.disks() {
             if self.all_lanes().all(|lane| lane.disk != disk) {
-                let missing = || error::Error::not_found("disk", "with a lane");
+                let missing = || error::GeomError::not_found("disk", "with a lane");
                 opened.push(Lane::new(disk, lane(disk).ok_or_else(missing)?));
             }
         }
@@ -405,8 +407,8 @@ impl<D: Device> Way<D> {
     }
 }
 
-impl<D: Device> Device for Way<D> {
-    fn geometry(&self) -> &Geometry {
+impl<D: BlockDevice> BlockDevice for Way<D> {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 

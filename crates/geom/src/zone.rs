@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::block::Error;
+use flysch_api::block::BlockError;
 
 /// Maximum number of zones in one answer; to get more, ask again after the last one.
 pub const ZONES_MAX: u32 = 4096;
@@ -211,7 +211,7 @@ pub trait Zones: fmt::Debug {
     ///
     /// # Errors
     /// The disk's.
-    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error>;
+    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, BlockError>;
 }
 
 impl Zone {

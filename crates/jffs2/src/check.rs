@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, FileKind, Inode};
+use flysch_api::vfs::{FileKind, FsError, Inode};
 use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 
 use crate::file::{Layout, Piece};
@@ -324,7 +324,7 @@ impl<F: Flash> Checker<'_, F> {
         scratch.resize(inode.data_len().min(DATA_MAX) as usize, 0);
         if let Err(error) = reader.data(node, 0, scratch) {
             let text = match error {
-                Error::Unsupported(what) => what.to_string(),
+                FsError::Unsupported(what) => what.to_string(),
                 _ => format!("{} data does not expand to {} bytes", inode.compression, inode.dsize),
             };
             self.find(Severity::Lost, "inode data", text, subject);

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::Place;
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
 
 use crate::found::NodeRef;
@@ -57,13 +57,13 @@ pub(crate) fn latest<F: Flash>(
     flash: &F,
     order: ByteOrder,
     nodes: &[NodeRef],
-) -> Result<(Inode, usize), Error> {
+) -> Result<(Inode, usize), FsError> {
     let mut first_error = None;
     let mut reader = Reader::new(flash, order);
     for (number, &node) in nodes.iter().enumerate().rev() {
         match reader.judge(node) {
             Ok((_, Data::Torn)) => {
-                first_error.get_or_insert(Error::Damaged {
+                first_error.get_or_insert(FsError::Damaged {
                     structure: "inode data",
                     place: node::place(flash, node.address),
                     cause: Damage::Torn,
@@ -76,7 +76,7 @@ pub(crate) fn latest<F: Flash>(
         }
     }
     let (structure, place) = ("inode without nodes", Place::default());
-    let nothing = Error::Damaged { structure, place, cause: Damage::Missing };
+    let nothing = FsError::Damaged { structure, place, cause: Damage::Missing };
     Err(first_error.unwrap_or(nothing))
 }
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{
-    Attributes as FileAttributes, Entry, Error, FileKind, FileSystem, Inode, NameVisitor,
+    Attributes as FileAttributes, Entry, FileKind, FileSystem, FsError, Inode, NameVisitor,
     Statistics, Visitor,
 };
 use flysch_wire::jffs2::{self, ByteOrder, NAME_LEN_MAX, ROOT_INO};
@@ -34,7 +34,7 @@ impl<F: Flash> Jffs2<F> {
     pub(crate) fn latest(
         &self,
         record: &InodeRecord,
-    ) -> Result<Option<(jffs2::Inode, NodeRef)>, Error> {
+    ) -> Result<Option<(jffs2::Inode, NodeRef)>, FsError> {
         let nodes = self.nodes(record);
         // What has no node is known by its entries, or is the root.
         if nodes.is_empty() {
@@ -54,7 +54,7 @@ impl<F: Flash> Jffs2<F> {
     }
 
     /// The kind of file that an inode is.
-    pub(crate) fn kind(&self, record: &InodeRecord) -> Result<FileKind, Error> {
+    pub(crate) fn kind(&self, record: &InodeRecord) -> Result<FileKind, FsError> {
         kind(&self.flash, &self.told(record)?)
     }
 
@@ -85,7 +85,7 @@ impl<F: Flash> Jffs2<F> {
     }
 
     /// The attribute to which a reference leads; `None` if its namespace is unknown.
-    pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
+    pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, FsError> {
         View(self).attribute(xref)
     }
 }
@@ -122,7 +122,7 @@ impl<F: Flash> Catalog for Jffs2<F> {
         }
     }
 
-    fn told(&self, record: &InodeRecord) -> Result<Told, Error> {
+    fn told(&self, record: &InodeRecord) -> Result<Told, FsError> {
         let made_up = Told { attributes: Attributes::MADE_UP, node: None };
         Ok(self.latest(record)?.map_or(made_up, |(inode, node)| Told {
             attributes: Attributes::of(&inode),
@@ -130,7 +130,7 @@ impl<F: Flash> Catalog for Jffs2<F> {
         }))
     }
 
-    fn is_directory(&self, record: &InodeRecord) -> Result<bool, Error> {
+    fn is_directory(&self, record: &InodeRecord) -> Result<bool, FsError> {
         record.is_directory.get_or_try_init(|| Ok(self.kind(record)? == FileKind::Directory))
     }
 }
@@ -158,7 +158,11 @@ impl<F: Flash> Names for Jffs2<F> {
         }
     }
 
-    fn newest_entry_time(&self, record: &InodeRecord, version: u32) -> Result<Option<u32>, Error> {
+    fn newest_entry_time(
+        &self,
+        record: &InodeRecord,
+        version: u32,
+    ) -> Result<Option<u32>, FsError> {
         let changes = self.index.changes[record.changes()].iter();
         let newer = changes.take_while(|change| change.version > version);
         entry_time(&self.flash, self.order, newer.map(|change| change.address))
@@ -171,7 +175,7 @@ impl<F: Flash> Content for Jffs2<F> {
         _: &InodeRecord,
         told: &Told,
         use_it: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, Error> {
+    ) -> Result<R, FsError> {
         let Some(node) = told.node else { return Ok(use_it(&[])) };
         Reader::new(&self.flash, self.order).stored(node).map(use_it)
     }
@@ -227,31 +231,36 @@ impl<F: Flash> FileSystem for Jffs2<F> {
         }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         View(self).lookup(directory, name)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<FileAttributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<FileAttributes, FsError> {
         View(self).attributes(inode)
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         View(self).list(directory, position, visit)
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self).read(inode, offset, buffer)
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         View(self).next_data(inode, offset)
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         View(self).list_xattrs(inode, visit)
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self).read_xattr(inode, name, buffer)
     }
 }

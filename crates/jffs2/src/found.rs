@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_wire::jffs2::Error as NodeError;
+use flysch_wire::jffs2::Jffs2NodeError as NodeError;
 
 use crate::stamp::Stamp;
 

@@ -45,7 +45,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::flash::{Error as FlashError, Flash, OobMode};
+use flysch_api::flash::{Flash, FlashError, OobMode};
 use flysch_api::vfs::{FileKind, Inode};
 use flysch_wire::jffs2::{Header, oob_cleanmarker};
 

@@ -4,10 +4,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::finding::Place;
-use flysch_api::flash::{Error as FlashError, Flash};
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::flash::{Flash, FlashError};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_compress::{Method, decompress};
-use flysch_wire::jffs2::{ByteOrder, Compression, Error as NodeError, Header, Inode};
+use flysch_wire::jffs2::{ByteOrder, Compression, Header, Inode, Jffs2NodeError as NodeError};
 
 use crate::found::{Address, NodeRef};
 use crate::{rtime, rubin};
@@ -41,14 +41,14 @@ pub(crate) fn place_at<F: Flash>(flash: &F, offset: u64) -> Place {
 }
 
 /// Reads bytes; uncorrectable bits are left to the checksums to detect.
-pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Result<(), FsError> {
     match flash.read(offset, buffer) {
         Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(()),
         Err(FlashError::OutOfRange) => {
             let (structure, place) = ("node cut off", place_at(flash, offset));
-            Err(Error::Damaged { structure, place, cause: Damage::Truncated })
+            Err(FsError::Damaged { structure, place, cause: Damage::Truncated })
         }
-        Err(_) => Err(Error::Medium(place_at(flash, offset))),
+        Err(_) => Err(FsError::Medium(place_at(flash, offset))),
     }
 }
 
@@ -141,12 +141,12 @@ impl<'f, F: Flash> Pages<'f, F> {
     }
 
     /// `len` bytes from `offset` on; uncorrectable bits are left to the checksums to detect.
-    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], FsError> {
         let geometry = self.flash.geometry();
         let node_end = offset.saturating_add(len as u64);
         if node_end > geometry.size {
             let place = place_at(self.flash, offset);
-            return Err(Error::Damaged {
+            return Err(FsError::Damaged {
                 structure: "node cut off",
                 place,
                 cause: Damage::Truncated,
@@ -193,7 +193,7 @@ impl<'f, F: Flash> Reader<'f, F> {
     }
 
     /// Reads the fixed part of an inode node and verifies it.
-    pub(crate) fn inode(&mut self, node: NodeRef) -> Result<Inode, Error> {
+    pub(crate) fn inode(&mut self, node: NodeRef) -> Result<Inode, FsError> {
         let damaged = self.damaged("inode node", node);
         let bytes = self.pages.read(node.address.offset(), Inode::LEN)?;
         let inode = Inode::parse(bytes, self.order).map_err(|error| damaged(damage(error)))?;
@@ -205,7 +205,7 @@ impl<'f, F: Flash> Reader<'f, F> {
     }
 
     /// Reads the node and judges its data.
-    pub(crate) fn judge(&mut self, node: NodeRef) -> Result<(Inode, Data), Error> {
+    pub(crate) fn judge(&mut self, node: NodeRef) -> Result<(Inode, Data), FsError> {
         let (flash, order) = (self.flash, self.order);
         let (inode, stored) = self.load(node)?;
         let offset = node.address.offset();
@@ -219,7 +219,7 @@ impl<'f, F: Flash> Reader<'f, F> {
     }
 
     /// The stored bytes of a symlink or device node.
-    pub(crate) fn stored(&mut self, node: NodeRef) -> Result<&[u8], Error> {
+    pub(crate) fn stored(&mut self, node: NodeRef) -> Result<&[u8], FsError> {
         let damaged = self.damaged("inode data", node);
         let (inode, bytes) = self.load(node)?;
         inode.data(bytes).map_err(|error| damaged(damage(error)))
@@ -231,7 +231,7 @@ impl<'f, F: Flash> Reader<'f, F> {
         node: NodeRef,
         skip: u32,
         output: &mut [u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let damaged = self.damaged("inode data", node);
         let mut scratch = core::mem::take(&mut self.data);
         let (inode, bytes) = self.load(node)?;
@@ -261,18 +261,22 @@ impl<'f, F: Flash> Reader<'f, F> {
         self.data = scratch;
         result.map_err(|error| match error {
             Expand::Corrupt => damaged(Damage::Compression),
-            Expand::Unknown(what) => Error::Unsupported(what),
+            Expand::Unknown(what) => FsError::Unsupported(what),
         })
     }
 
     /// The error for a damaged part of `node`, still without the kind of damage.
-    fn damaged(&self, structure: &'static str, node: NodeRef) -> impl Fn(Damage) -> Error + use<F> {
+    fn damaged(
+        &self,
+        structure: &'static str,
+        node: NodeRef,
+    ) -> impl Fn(Damage) -> FsError + use<F> {
         let place = place(self.flash, node.address);
-        move |cause| Error::Damaged { structure, place, cause }
+        move |cause| FsError::Damaged { structure, place, cause }
     }
 
     /// Reads the whole node, as far as a truncated image contains it.
-    fn load(&mut self, node: NodeRef) -> Result<(Inode, &[u8]), Error> {
+    fn load(&mut self, node: NodeRef) -> Result<(Inode, &[u8]), FsError> {
         let damaged = self.damaged("inode node", node);
         let offset = node.address.offset();
         let left = self.flash.geometry().size.saturating_sub(offset);

@@ -11,7 +11,8 @@ use core::ops::Range;
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{
-    self, Damage, DeviceNumber, Error, FileFlags, FileKind, Inode, NameVisitor, Timestamp, Visitor,
+    self, Damage, DeviceNumber, FileFlags, FileKind, FsError, Inode, NameVisitor, Timestamp,
+    Visitor,
 };
 use flysch_wire::jffs2::{self, ByteOrder, Compression, DeviceData, Dirent, ROOT_INO};
 
@@ -142,10 +143,10 @@ pub(crate) trait Catalog {
     fn ties(&self, inode: Self::Inode<'_>) -> Ties;
 
     /// What its nodes determine. The verdict stands as long as the mount does.
-    fn told(&self, inode: Self::Inode<'_>) -> Result<Told, Error>;
+    fn told(&self, inode: Self::Inode<'_>) -> Result<Told, FsError>;
 
     /// Whether it is a directory, by the mode in its node.
-    fn is_directory(&self, inode: Self::Inode<'_>) -> Result<bool, Error> {
+    fn is_directory(&self, inode: Self::Inode<'_>) -> Result<bool, FsError> {
         let told = self.told(inode)?;
         Ok(kind(self.flash(), &told)? == FileKind::Directory)
     }
@@ -162,8 +163,11 @@ pub(crate) trait Names: Catalog {
 
     /// When a directory was last changed, if an entry gives a time more recent than its node with
     /// this version and [`told`](Catalog::told) does not know it.
-    fn newest_entry_time(&self, inode: Self::Inode<'_>, version: u32)
-    -> Result<Option<u32>, Error>;
+    fn newest_entry_time(
+        &self,
+        inode: Self::Inode<'_>,
+        version: u32,
+    ) -> Result<Option<u32>, FsError>;
 }
 
 /// A mount's knowledge of content and extended attributes.
@@ -174,7 +178,7 @@ pub(crate) trait Content: Catalog {
         inode: Self::Inode<'_>,
         told: &Told,
         use_it: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, Error>;
+    ) -> Result<R, FsError>;
 
     /// Passes on the sources of a regular file's bytes between two offsets.
     fn with_stretches<R>(
@@ -193,11 +197,11 @@ pub(crate) trait Content: Catalog {
 }
 
 /// The kind of file in a mode.
-pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, Error> {
+pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, FsError> {
     FileKind::from_mode(told.attributes.mode).ok_or_else(|| {
         let place = told.node.map(|node| node::place(flash, node.address));
         let (structure, place) = ("mode of an inode node", place.unwrap_or_default());
-        Error::Damaged { structure, place, cause: Damage::Field("mode") }
+        FsError::Damaged { structure, place, cause: Damage::Field("mode") }
     })
 }
 
@@ -210,7 +214,7 @@ pub(crate) fn entry_time<F: Flash>(
     flash: &F,
     order: ByteOrder,
     entries: impl Iterator<Item = Address>,
-) -> Result<Option<u32>, Error> {
+) -> Result<Option<u32>, FsError> {
     for address in entries {
         let mut bytes = [0; Dirent::LEN];
         node::read(flash, address.offset(), &mut bytes)?;
@@ -240,40 +244,40 @@ pub(crate) struct FoundXattr {
 pub(crate) struct View<'c, C>(pub(crate) &'c C);
 
 impl<'c, C: Names + Content> View<'c, C> {
-    pub(crate) fn inode(&self, inode: Inode) -> Result<C::Inode<'c>, Error> {
-        let ino = u32::try_from(inode.0).map_err(|_| Error::NotFound)?;
-        self.0.inode(ino).ok_or(Error::NotFound)
+    pub(crate) fn inode(&self, inode: Inode) -> Result<C::Inode<'c>, FsError> {
+        let ino = u32::try_from(inode.0).map_err(|_| FsError::NotFound)?;
+        self.0.inode(ino).ok_or(FsError::NotFound)
     }
 
     /// Returns an error for anything but a directory. If a directory's node is damaged, its entries
     /// are shown all the same.
-    pub(crate) fn check_directory(&self, inode: C::Inode<'c>) -> Result<(), Error> {
+    pub(crate) fn check_directory(&self, inode: C::Inode<'c>) -> Result<(), FsError> {
         match self.0.is_directory(inode) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::NotDirectory),
+            Ok(false) => Err(FsError::NotDirectory),
             Err(_) if self.0.ties(inode).has_entries => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     /// The node that determines a regular file's attributes.
-    pub(crate) fn regular(&self, inode: C::Inode<'c>) -> Result<Told, Error> {
+    pub(crate) fn regular(&self, inode: C::Inode<'c>) -> Result<Told, FsError> {
         let told = self.0.told(inode)?;
         match kind(self.0.flash(), &told)? {
             FileKind::Regular => Ok(told),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::NoContent),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::NoContent),
         }
     }
 
-    pub(crate) fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    pub(crate) fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         let directory = self.inode(directory)?;
         self.check_directory(directory)?;
-        let ino = self.0.entry(directory, name).ok_or(Error::NotFound)?;
+        let ino = self.0.entry(directory, name).ok_or(FsError::NotFound)?;
         Ok(Inode(u64::from(ino)))
     }
 
-    pub(crate) fn attributes(&self, inode: Inode) -> Result<vfs::Attributes, Error> {
+    pub(crate) fn attributes(&self, inode: Inode) -> Result<vfs::Attributes, FsError> {
         let found = self.inode(inode)?;
         let told = self.0.told(found)?;
         let kind = kind(self.0.flash(), &told)?;
@@ -312,7 +316,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         })
     }
 
-    fn device(&self, inode: C::Inode<'c>, told: &Told) -> Result<DeviceNumber, Error> {
+    fn device(&self, inode: C::Inode<'c>, told: &Told) -> Result<DeviceNumber, FsError> {
         let order = self.0.order();
         match self.0.with_stored(inode, told, |stored| order.parse_device(stored))? {
             Some(DeviceData::Old(number)) => Ok(DeviceNumber::from_old(number)),
@@ -321,7 +325,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                 let place = told.node.map(|node| node::place(self.0.flash(), node.address));
                 let place = place.unwrap_or_default();
                 let cause = Damage::Field("device number");
-                Err(Error::Damaged { structure: "device number", place, cause })
+                Err(FsError::Damaged { structure: "device number", place, cause })
             }
         }
     }
@@ -331,7 +335,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         directory: Inode,
         position: u64,
         visit: &mut Visitor<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let directory = self.inode(directory)?;
         self.check_directory(directory)?;
         self.0.entries(directory, position, visit);
@@ -343,12 +347,12 @@ impl<'c, C: Names + Content> View<'c, C> {
         inode: Inode,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let found = self.inode(inode)?;
         let told = self.0.told(found)?;
         match kind(self.0.flash(), &told)? {
             FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
+            FileKind::Directory => return Err(FsError::IsDirectory),
             FileKind::Symlink => {
                 return self.0.with_stored(found, &told, |target| {
                     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(target.len());
@@ -357,7 +361,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                     len
                 });
             }
-            _ => return Err(Error::NoContent),
+            _ => return Err(FsError::NoContent),
         }
         let size = u64::from(told.attributes.size);
         let Some(left) = size.checked_sub(offset).filter(|&left| left > 0) else { return Ok(0) };
@@ -373,7 +377,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         told: &Told,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let range = offset..offset + buffer.len() as u32;
         self.0.with_stretches(inode, told, range, |stretches| {
             self.read_stretches(stretches, offset, buffer)
@@ -385,7 +389,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         stretches: Stretches<'_>,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let flash = self.0.flash();
         let is_lossy = stretches.has_lost_nodes || self.0.may_miss_nodes();
         let mut reader = Reader::new(flash, self.0.order());
@@ -405,7 +409,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                             Ok(())
                         }
                         Source::Data(node, start) => reader.data(node, at - start, output),
-                        Source::Damaged(address) => Err(Error::Damaged {
+                        Source::Damaged(address) => Err(FsError::Damaged {
                             structure: "inode data",
                             place: node::place(flash, address),
                             cause: Damage::Checksum,
@@ -414,7 +418,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                     stretches.next();
                     result.map(|()| stop)
                 }
-                _ if is_lossy => Err(Error::Damaged {
+                _ if is_lossy => Err(FsError::Damaged {
                     structure: "inode node that is lost",
                     place: Default::default(),
                     cause: Damage::Missing,
@@ -434,7 +438,11 @@ impl<'c, C: Names + Content> View<'c, C> {
         Ok((at - offset) as usize)
     }
 
-    pub(crate) fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    pub(crate) fn next_data(
+        &self,
+        inode: Inode,
+        offset: u64,
+    ) -> Result<Option<Range<u64>>, FsError> {
         let found = self.inode(inode)?;
         let told = self.regular(found)?;
         let size = told.attributes.size;
@@ -459,17 +467,17 @@ impl<'c, C: Names + Content> View<'c, C> {
     }
 
     /// The attribute to which a reference leads; `None` if its namespace is unknown.
-    pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
+    pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, FsError> {
         let Some(found) = self.0.xattr(xref.xid) else {
             let place = node::place(self.0.flash(), xref.address);
             let structure = "reference to a lost attribute";
-            return Err(Error::Damaged { structure, place, cause: Damage::Missing });
+            return Err(FsError::Damaged { structure, place, cause: Damage::Missing });
         };
         read_attribute(self.0.flash(), self.0.order(), &found)
     }
 
     /// Looks up the attribute `name`; of several references to that name the newest is valid.
-    pub(crate) fn find_xattr(&self, ino: u32, name: &[u8]) -> Result<FoundXattr, Error> {
+    pub(crate) fn find_xattr(&self, ino: u32, name: &[u8]) -> Result<FoundXattr, FsError> {
         let mut found = FoundXattr::default();
         let mut newest = 0;
         let mut failed = None;
@@ -497,7 +505,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         &self,
         inode: Inode,
         visit: &mut NameVisitor<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let ino = self.0.ties(self.inode(inode)?).ino;
         let mut names: Vec<Vec<u8>> = vec![];
         let mut failed = Ok(());
@@ -519,10 +527,10 @@ impl<'c, C: Names + Content> View<'c, C> {
         inode: Inode,
         name: &[u8],
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let ino = self.0.ties(self.inode(inode)?).ino;
-        let value = self.find_xattr(ino, name)?.value.ok_or(Error::NoAttribute)?;
-        let to = buffer.get_mut(..value.len()).ok_or(Error::BufferTooSmall(value.len()))?;
+        let value = self.find_xattr(ino, name)?.value.ok_or(FsError::NoAttribute)?;
+        let to = buffer.get_mut(..value.len()).ok_or(FsError::BufferTooSmall(value.len()))?;
         to.copy_from_slice(&value);
         Ok(value.len())
     }

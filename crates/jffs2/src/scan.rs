@@ -10,10 +10,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::flash::{Error as FlashError, Flash, Geometry, OobMode};
+use flysch_api::flash::{Flash, FlashError, FlashGeometry, OobMode};
 use flysch_wire::jffs2::{
-    ByteOrder, Compatibility, Dirent, Error as NodeError, Header, Inode, NodeType, Summary,
-    SummaryEntry, SummaryTrailer, Xattr, Xref, crc32, oob_cleanmarker, padded,
+    ByteOrder, Compatibility, Dirent, Header, Inode, Jffs2NodeError as NodeError, NodeType,
+    Summary, SummaryEntry, SummaryTrailer, Xattr, Xref, crc32, oob_cleanmarker, padded,
 };
 
 use crate::found::{
@@ -104,7 +104,7 @@ pub(crate) const BYTES: u32 = 1024;
 /// Position in a block of the page that was written last. Without pages, the same length on both
 /// sides of the end: relative to a block of UBI a write buffer may begin anywhere, and a write that
 /// was interrupted early may read as erased.
-pub(crate) fn last_page(geometry: &Geometry, block: u32, written: u32) -> Range<u32> {
+pub(crate) fn last_page(geometry: &FlashGeometry, block: u32, written: u32) -> Range<u32> {
     let unit = geometry.write_size;
     let first = written.saturating_sub(1);
     let (start, end) = match unit {

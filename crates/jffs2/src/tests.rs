@@ -5,8 +5,8 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::finding::{Finding, Severity};
-use flysch_api::flash::{Corrected, Error as FlashError, Flash, Geometry};
-use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry};
+use flysch_api::vfs::{FileKind, FileSystem, FsError, Inode};
 use flysch_wire::jffs2::{
     self, ByteOrder, Compression, Dirent, NodeType, ROOT_INO, Xattr, XattrPrefix, Xref,
 };
@@ -22,11 +22,11 @@ const ENTRY_DIRECTORY: u8 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: FlashGeometry,
 }
 
 impl Flash for Memory {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
@@ -84,7 +84,7 @@ impl Log {
 
     fn flash(mut self) -> Memory {
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0xFF);
-        let geometry = Geometry::nor(self.bytes.len() as u64, BLOCK as u32);
+        let geometry = FlashGeometry::nor(self.bytes.len() as u64, BLOCK as u32);
         Memory { bytes: self.bytes, geometry }
     }
 
@@ -127,7 +127,7 @@ fn names(fs: &impl FileSystem, directory: Inode) -> Vec<String> {
     names
 }
 
-fn content(fs: &impl FileSystem, name: &str) -> Result<Vec<u8>, Error> {
+fn content(fs: &impl FileSystem, name: &str) -> Result<Vec<u8>, FsError> {
     let inode = fs.lookup(ROOT, name.as_bytes())?;
     let mut bytes = vec![0xAA; fs.attributes(inode)?.size as usize + 10];
     let len = fs.read(inode, 0, &mut bytes)?;
@@ -191,7 +191,7 @@ fn a_log_is_read_by_versions_whatever_its_order_on_the_flash() {
 
         assert_eq!(names(&fs, ROOT), ["hole", "link a", "link b", "overlap", "replaced"]);
         assert_eq!(content(&fs, "overlap").unwrap(), b"XXYY456789\0\0\0\0");
-        assert_eq!(content(&fs, "deleted"), Err(Error::NotFound));
+        assert_eq!(content(&fs, "deleted"), Err(FsError::NotFound));
         assert_eq!(content(&fs, "replaced").unwrap(), b"new");
         assert_eq!(content(&fs, "link a").unwrap(), b"12345");
         assert_eq!(content(&fs, "link b").unwrap(), b"12345");
@@ -254,7 +254,7 @@ fn a_tree_without_a_name_is_not_there() {
     let flash = log.flash();
     let fs = Jffs2::mount(&flash, None).unwrap();
     assert_eq!(names(&fs, ROOT), ["both"]);
-    assert_eq!(fs.attributes(Inode(21)), Err(Error::NotFound));
+    assert_eq!(fs.attributes(Inode(21)), Err(FsError::NotFound));
     assert_eq!(fs.attributes(Inode(22)).unwrap().links, 1);
     let findings = findings(&flash);
     let lost: Vec<_> = findings.iter().filter(|f| f.severity > Severity::Note).collect();
@@ -284,11 +284,11 @@ fn damaged_data_is_not_handed_out_and_everything_else_is() {
         assert_eq!(content(&fs, "good").unwrap(), b"good");
         assert_eq!(content(&fs, "old below").unwrap(), b"OL", "up to the damage");
         let mut rest = [0; 8];
-        assert!(matches!(fs.read(Inode(10), 2, &mut rest), Err(Error::Damaged { .. })));
+        assert!(matches!(fs.read(Inode(10), 2, &mut rest), Err(FsError::Damaged { .. })));
         assert_eq!(fs.read(Inode(10), 5, &mut rest), Ok(3));
         assert_eq!(&rest[..3], b"ATA");
         assert_eq!(content(&fs, "lost node").unwrap(), b"1234", "byte {broken}");
-        assert!(matches!(fs.read(Inode(12), 4, &mut rest), Err(Error::Damaged { .. })));
+        assert!(matches!(fs.read(Inode(12), 4, &mut rest), Err(FsError::Damaged { .. })));
         let paths: Vec<_> = findings(&flash)
             .into_iter()
             .filter(|finding| finding.severity == Severity::Lost)
@@ -337,7 +337,7 @@ fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
         let len = log.bytes.len() - start;
         for kept in 1..len {
             let bytes = log.bytes[..start + kept].to_vec();
-            let geometry = Geometry::nor(bytes.len() as u64, BLOCK as u32);
+            let geometry = FlashGeometry::nor(bytes.len() as u64, BLOCK as u32);
             let told = findings(&Memory { bytes: bytes.clone(), geometry });
             let told: Vec<_> = told.iter().filter(|it| it.severity > Severity::Note).collect();
             let [told] = &told[..] else { panic!("{kept} bytes: {told:?}") };
@@ -379,7 +379,7 @@ struct Lossy {
 }
 
 impl Flash for Lossy {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.memory.geometry
     }
 
@@ -413,7 +413,7 @@ fn what_is_wrong_in_a_last_page_beyond_repair_was_cut_whatever_else_is_good_in_i
                 log.push(&padding);
             }
             let mut memory = log.flash();
-            memory.geometry = Geometry::nand(BLOCK as u64, BLOCK as u32, 512, 16);
+            memory.geometry = FlashGeometry::nand(BLOCK as u64, BLOCK as u32, 512, 16);
             let flash = Lossy { memory, lost: 1024 };
             let fs = Jffs2::mount(&flash, None).unwrap();
             let mut worst = None;
@@ -438,7 +438,7 @@ struct Unsteady {
 }
 
 impl Flash for Unsteady {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.memory.geometry
     }
 
@@ -468,7 +468,7 @@ fn a_page_that_does_not_read_the_same_each_time_gives_no_file_that_never_was() {
     log.write(10, 2, 4000, 0, &"n".repeat(4000));
     let page = (log.bytes.len() - 1) / 512 * 512;
     let mut memory = log.flash();
-    memory.geometry = Geometry::nand(memory.bytes.len() as u64, BLOCK as u32, 512, 16);
+    memory.geometry = FlashGeometry::nand(memory.bytes.len() as u64, BLOCK as u32, 512, 16);
     let (mut old, mut new, mut errors) = (0, 0, 0);
     let (fades, comes) = ((0..64).map(|n| u64::MAX << n), (0..64).map(|n| (1 << n) - 1));
     for lost in
@@ -541,7 +541,7 @@ fn attributes_come_by_reference_and_may_be_removed() {
     let listed = fs.list_xattrs(Inode(10), &mut |name| {
         found.push(String::from_utf8(name.to_vec()).unwrap());
     });
-    assert!(matches!(listed, Err(Error::Damaged { .. })), "one of them is");
+    assert!(matches!(listed, Err(FsError::Damaged { .. })), "one of them is");
     assert_eq!(found, ["system.posix_acl_access", "trusted.empty", "user.color"]);
     let mut value = [0; 16];
     let mut read =
@@ -549,10 +549,10 @@ fn attributes_come_by_reference_and_may_be_removed() {
     assert_eq!(read(b"user.color").unwrap(), b"blue");
     assert_eq!(read(b"trusted.empty").unwrap(), b"");
     assert_eq!(read(b"system.posix_acl_access").unwrap()[..4], [2, 0, 0, 0]);
-    assert!(matches!(read(b"user.damaged"), Err(Error::Damaged { .. })));
+    assert!(matches!(read(b"user.damaged"), Err(FsError::Damaged { .. })));
     let mut short = [0; 2];
     let error = fs.read_xattr(Inode(10), b"user.color", &mut short);
-    assert_eq!(error, Err(Error::BufferTooSmall(4)));
+    assert_eq!(error, Err(FsError::BufferTooSmall(4)));
     assert!(findings(&flash).iter().any(|f| f.path == Some(b"f".to_vec())));
 }
 
@@ -580,10 +580,10 @@ fn special_files_are_what_their_node_says() {
     let device = attributes(b"new device").unwrap().device;
     assert_eq!((device.major, device.minor), (259, 70_000));
     assert_eq!(attributes(b"pipe").unwrap().kind, FileKind::Fifo);
-    assert_eq!(content(&fs, "socket"), Err(Error::NoContent));
-    assert!(matches!(attributes(b"nothing"), Err(Error::Damaged { .. })));
-    assert_eq!(fs.lookup(Inode(10), b"x"), Err(Error::NotDirectory));
-    assert_eq!(fs.read(ROOT, 0, &mut [0]), Err(Error::IsDirectory));
+    assert_eq!(content(&fs, "socket"), Err(FsError::NoContent));
+    assert!(matches!(attributes(b"nothing"), Err(FsError::Damaged { .. })));
+    assert_eq!(fs.lookup(Inode(10), b"x"), Err(FsError::NotDirectory));
+    assert_eq!(fs.read(ROOT, 0, &mut [0]), Err(FsError::IsDirectory));
 }
 
 #[test]
@@ -600,7 +600,7 @@ fn names_that_would_lead_elsewhere_are_not_shown() {
 
 #[test]
 fn a_flash_that_is_erased_is_empty_and_one_with_something_else_is_refused() {
-    let geometry = Geometry::nor(3 * BLOCK as u64, BLOCK as u32);
+    let geometry = FlashGeometry::nor(3 * BLOCK as u64, BLOCK as u32);
     let erased = Memory { bytes: vec![0xFF; 3 * BLOCK], geometry };
     let fs = Jffs2::mount(&erased, None).unwrap();
     assert_eq!(names(&fs, ROOT), [""; 0]);
@@ -675,7 +675,7 @@ mod properties {
                     bytes[at] = value;
                 }
             }
-            let geometry = Geometry::nor(bytes.len() as u64, BLOCK as u32);
+            let geometry = FlashGeometry::nor(bytes.len() as u64, BLOCK as u32);
             let flash = Memory { bytes, geometry };
             if let Ok(fs) = Jffs2::mount(&flash, Some(order)) {
                 walk(&fs, ROOT, 0);

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_wire::jffs2::{ByteOrder, Xattr, XattrPrefix};
 
 use crate::found::XattrRef;
@@ -23,9 +23,9 @@ pub(crate) fn read_attribute<F: Flash>(
     flash: &F,
     order: ByteOrder,
     found: &XattrRef,
-) -> Result<Option<Attribute>, Error> {
+) -> Result<Option<Attribute>, FsError> {
     let place = node::place(flash, found.address);
-    let damaged = |cause| Error::Damaged { structure: "extended attribute", place, cause };
+    let damaged = |cause| FsError::Damaged { structure: "extended attribute", place, cause };
     let len_max = Xattr::LEN + usize::from(u8::MAX) + 1 + usize::from(u16::MAX) + 3;
     let mut bytes = vec![0; (found.total_len as usize).min(len_max)];
     node::read(flash, found.address.offset(), &mut bytes)?;
@@ -43,7 +43,7 @@ pub(crate) fn read_attribute<F: Flash>(
     };
     if name.contains(&0) {
         let structure = "name of an extended attribute";
-        return Err(Error::Damaged { structure, place, cause: Damage::Field("name") });
+        return Err(FsError::Damaged { structure, place, cause: Damage::Field("name") });
     }
     Ok(Some(Attribute { name, value }))
 }

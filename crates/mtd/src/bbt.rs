@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::flash::{Error, Flash, OobMode};
+use flysch_api::flash::{Flash, FlashError, OobMode};
 
 /// Number of blocks at the end of the chip in which a table is searched for.
 const BLOCKS_SEARCHED: u32 = 4;
@@ -49,7 +49,7 @@ impl BadBlockTable {
     ///
     /// # Errors
     /// If the flash cannot be read at all; a table with bit errors is only skipped.
-    pub fn find<F: Flash>(flash: &F) -> Result<Option<Self>, Error> {
+    pub fn find<F: Flash>(flash: &F) -> Result<Option<Self>, FlashError> {
         let blocks = flash.geometry().blocks();
         let first_reserved = blocks.saturating_sub(BLOCKS_SEARCHED);
         let mut best: Option<Self> = None;
@@ -98,7 +98,7 @@ impl BadBlockTable {
     }
 
     /// The blocks to which the table and its mirror may be written, best first for each.
-    pub(crate) fn homes<F: Flash>(&self, flash: &F) -> Result<[Vec<u32>; 2], Error> {
+    pub(crate) fn homes<F: Flash>(&self, flash: &F) -> Result<[Vec<u32>; 2], FlashError> {
         let mut holds = vec![];
         for block in (self.first_reserved..self.blocks).rev() {
             let copy = header(flash, block)?.map(|header| header.copy);
@@ -165,7 +165,7 @@ struct Header {
 }
 
 /// The table header in `block`, if there is one.
-fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, Error> {
+fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, FlashError> {
     let which = |pattern: &[u8]| PATTERNS.iter().position(|p| pattern == p);
     let start = flash.geometry().block_start(block);
     let mut oob = [0; OOB_VERSION_AT + 1];
@@ -175,13 +175,13 @@ fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, Error> {
                 return Ok(Some(Header { copy, version: oob[OOB_VERSION_AT], offset: 0 }));
             }
         }
-        Err(Error::OutOfRange | Error::Unsupported) => {}
+        Err(FlashError::OutOfRange | FlashError::Unsupported) => {}
         Err(other) => return Err(other),
     }
     let mut page = [0; IN_BAND_LEN];
     match flash.read(start, &mut page) {
         Ok(_) => {}
-        Err(Error::OutOfRange | Error::Uncorrectable { .. }) => return Ok(None),
+        Err(FlashError::OutOfRange | FlashError::Uncorrectable { .. }) => return Ok(None),
         Err(other) => return Err(other),
     }
     let header = |copy| Header { copy, version: page[4], offset: IN_BAND_LEN };

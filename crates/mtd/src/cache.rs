@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 use std::{thread_local, vec};
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, OobMode};
 
 #[cfg(test)]
 mod tests;
@@ -122,7 +122,7 @@ impl<F: Flash> CachedFlash<F> {
     }
 
     /// Reads these units, as far as the flash goes, and caches them.
-    fn fill(&self, units: Range<u64>) -> Result<(), Error> {
+    fn fill(&self, units: Range<u64>) -> Result<(), FlashError> {
         thread_local! {
             static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
@@ -139,7 +139,7 @@ impl<F: Flash> CachedFlash<F> {
         filled
     }
 
-    fn fill_from(&self, first: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    fn fill_from(&self, first: u64, bytes: &mut [u8]) -> Result<(), FlashError> {
         let unit = u64::from(self.unit);
         match self.flash.read(first * unit, bytes) {
             Ok(Corrected::NONE) => {
@@ -148,14 +148,14 @@ impl<F: Flash> CachedFlash<F> {
                 }
                 return Ok(());
             }
-            Ok(_) | Err(Error::Uncorrectable { .. }) => {}
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
             Err(error) => return Err(error),
         }
         // Which pages have the bit errors is told one by one only.
         for (number, part) in (first..).zip(bytes.chunks_mut(self.unit as usize)) {
             let outcome = match self.flash.read(number * unit, part) {
                 Ok(corrected) => Ok(corrected),
-                Err(Error::Uncorrectable { offset }) => Err(offset),
+                Err(FlashError::Uncorrectable { offset }) => Err(offset),
                 Err(error) => return Err(error),
             };
             self.keep(number, part, outcome);
@@ -224,11 +224,11 @@ impl<F: Flash> CachedFlash<F> {
 }
 
 impl<F: Flash> Flash for CachedFlash<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.flash.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry().check(offset, buffer.len())?;
         // Long reads are made once, by scans; only correction is worth being kept even then.
         let is_long = buffer.len() as u64 > AHEAD * u64::from(self.unit);
@@ -238,7 +238,7 @@ impl<F: Flash> Flash for CachedFlash<F> {
         if (!is_long || !self.is_plain())
             && let Some(outcome) = self.read_kept(offset, buffer)
         {
-            return outcome.map_err(|offset| Error::Uncorrectable { offset });
+            return outcome.map_err(|offset| FlashError::Uncorrectable { offset });
         }
         // Not to be kept, or there is a page that cannot be read: the flash itself answers.
         self.flash.read(offset, buffer)
@@ -248,11 +248,16 @@ impl<F: Flash> Flash for CachedFlash<F> {
         self.flash.point(offset, len)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.flash.read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.flash.is_bad(block)
     }
 }

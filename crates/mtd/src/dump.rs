@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode, Pages, PagesMut};
+use flysch_api::flash::{
+    Corrected, Flash, FlashError, FlashGeometry, Kind, OobMode, Pages, PagesMut,
+};
 
 use crate::bbt::{BadBlockTable, BlockState};
 use crate::{Bch, Ecc, OobLayout, Storage, StorageMut};
@@ -110,9 +112,9 @@ pub struct DumpPages<S> {
 }
 
 impl<S: Storage> DumpPages<S> {
-    fn at(&self, page: u64, column: usize, len: usize) -> Result<u64, Error> {
+    fn at(&self, page: u64, column: usize, len: usize) -> Result<u64, FlashError> {
         if page >= self.pages() || column.checked_add(len).is_none_or(|end| end > self.stride) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         Ok(page * self.stride as u64 + column as u64)
     }
@@ -128,14 +130,14 @@ impl<S: Storage> Pages for DumpPages<S> {
         self.storage.size() / self.stride as u64
     }
 
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         self.storage.read_at(self.at(page, column, buffer.len())?, buffer)
     }
 
     /// One access: a system call costs more than reading the bytes in between.
-    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), FlashError> {
         let ends = parts.each_ref().map(|(column, part)| column.checked_add(part.len()));
-        let [Some(one), Some(other)] = ends else { return Err(Error::OutOfRange) };
+        let [Some(one), Some(other)] = ends else { return Err(FlashError::OutOfRange) };
         let first = parts[0].0.min(parts[1].0);
         let at = self.at(page, first, one.max(other) - first)?;
         let mut span = vec![0; one.max(other) - first];
@@ -148,7 +150,7 @@ impl<S: Storage> Pages for DumpPages<S> {
 }
 
 impl<S: StorageMut> PagesMut for DumpPages<S> {
-    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), FlashError> {
         let at = self.at(page, column, bytes.len())?;
         let mut cells = vec![0; bytes.len()];
         self.storage.read_at(at, &mut cells)?;
@@ -156,14 +158,14 @@ impl<S: StorageMut> PagesMut for DumpPages<S> {
         self.storage.write_at(at, &cells)
     }
 
-    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+    fn erase_pages(&mut self, block: u32) -> Result<(), FlashError> {
         let first = u64::from(block) * u64::from(self.pages_per_block);
         let count = self.pages().saturating_sub(first).min(u64::from(self.pages_per_block));
         let at = self.at(first, 0, 0)?;
         self.storage.write_at(at, &vec![0xFF; self.stride * count as usize])
     }
 
-    fn sync_pages(&mut self) -> Result<(), Error> {
+    fn sync_pages(&mut self) -> Result<(), FlashError> {
         self.storage.sync()
     }
 }
@@ -176,7 +178,7 @@ pub type Dump<S> = Nand<DumpPages<S>>;
 pub struct Nand<P> {
     pages: P,
     format: PageFormat,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     table: Option<BadBlockTable>,
 }
 
@@ -185,9 +187,9 @@ impl<S: Storage> Nand<DumpPages<S>> {
     /// last whole page are ignored. The last four blocks are searched for a bad-block table.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] if a block does not consist of whole pages or a page of whole
-    /// error-correction steps, [`Error::Unsupported`] if the codes do not fill their place.
-    pub fn new(storage: S, format: PageFormat, erase_size: u32) -> Result<Self, Error> {
+    /// [`FlashError::Misaligned`] if a block does not consist of whole pages or a page of whole
+    /// error-correction steps, [`FlashError::Unsupported`] if the codes do not fill their place.
+    pub fn new(storage: S, format: PageFormat, erase_size: u32) -> Result<Self, FlashError> {
         let pages_per_block = erase_size.checked_div(format.page_size).unwrap_or(0);
         let pages = DumpPages { storage, stride: format.stride(), pages_per_block };
         Self::open(pages, format, Kind::Nand, erase_size)
@@ -201,7 +203,12 @@ impl<P: Pages> Nand<P> {
     ///
     /// # Errors
     /// As [`new`](Self::new); if the chip cannot be read.
-    pub fn over(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, Error> {
+    pub fn over(
+        pages: P,
+        format: PageFormat,
+        kind: Kind,
+        erase_size: u32,
+    ) -> Result<Self, FlashError> {
         let mut nand = Self::open(pages, format, kind, erase_size)?;
         if nand.table.is_none() {
             nand.table = Some(nand.table_from_markers()?);
@@ -209,24 +216,24 @@ impl<P: Pages> Nand<P> {
         Ok(nand)
     }
 
-    fn open(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, Error> {
+    fn open(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, FlashError> {
         let page = format.page_size;
         let step = format.ecc.step();
         if page == 0 || erase_size == 0 || !erase_size.is_multiple_of(page) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         if step != 0 && !(page as usize).is_multiple_of(step) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let steps = (page as usize).checked_div(step).unwrap_or(0);
         let code = steps * format.ecc.code_len();
         if format.oob.ecc.iter().map(ExactSizeIterator::len).sum::<usize>() != code {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         let strength = format.ecc.strength();
-        let geometry = Geometry {
+        let geometry = FlashGeometry {
             kind,
-            size: pages.pages().checked_mul(u64::from(page)).ok_or(Error::OutOfRange)?,
+            size: pages.pages().checked_mul(u64::from(page)).ok_or(FlashError::OutOfRange)?,
             erase_size,
             write_size: page,
             sub_page_size: page / sub_pages(kind, steps),
@@ -241,7 +248,7 @@ impl<P: Pages> Nand<P> {
     }
 
     /// Makes a bad-block table from the markers; it is not kept on the flash.
-    fn table_from_markers(&self) -> Result<BadBlockTable, Error> {
+    fn table_from_markers(&self) -> Result<BadBlockTable, FlashError> {
         let mut table = BadBlockTable::good(self.geometry.blocks());
         for block in 0..self.geometry.blocks() {
             if self.has_marker(block)? {
@@ -277,7 +284,12 @@ impl<P: Pages> Nand<P> {
     }
 
     /// Reads a part of page `page`: the error-correction steps that contain it, and their codes.
-    fn read_part(&self, page: u64, inside: usize, part: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_part(
+        &self,
+        page: u64,
+        inside: usize,
+        part: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let (step, code_len) = (self.format.ecc.step(), self.format.ecc.code_len());
         if step == 0 {
             return self.pages.read_page(page, inside, part).map(|()| Corrected::NONE);
@@ -312,7 +324,7 @@ impl<P: Pages> Nand<P> {
         (page, steps): (u64, Range<usize>),
         data: &mut [u8],
         (oob, oob_at): (&[u8], usize),
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         let ecc = &self.format.ecc;
         let (step, code_len) = (ecc.step(), ecc.code_len());
         if is_erased(oob) && is_erased(data) {
@@ -332,7 +344,7 @@ impl<P: Pages> Nand<P> {
         let failed = failed.map(|at| steps.start + at);
         match failed {
             None => Ok(corrected),
-            Some(index) => Err(Error::Uncorrectable {
+            Some(index) => Err(FlashError::Uncorrectable {
                 offset: page * u64::from(self.format.page_size) + (index * step) as u64,
             }),
         }
@@ -344,7 +356,7 @@ impl<P: Pages> Nand<P> {
 
     /// Whether the factory or a driver marked the block in the first, second or last page: the
     /// three conventions of manufacturers.
-    fn has_marker(&self, block: u32) -> Result<bool, Error> {
+    fn has_marker(&self, block: u32) -> Result<bool, FlashError> {
         let per_block = u64::from(self.geometry.pages_per_block());
         let present = u64::from(self.geometry.block_len(block) / self.geometry.write_size);
         let first = u64::from(block) * per_block;
@@ -363,15 +375,15 @@ impl<P: Pages> Nand<P> {
     }
 
     /// The page at `offset`, after a check that its first `len` out-of-band bytes exist.
-    fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, Error> {
+    fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, FlashError> {
         self.geometry.check(offset, 1)?;
         let page_size = u64::from(self.format.page_size);
         if !offset.is_multiple_of(page_size) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let layout = &self.format.oob;
         let available = if mode == OobMode::Auto { layout.free_len() } else { layout.size };
-        if len > available { Err(Error::OutOfRange) } else { Ok(offset / page_size) }
+        if len > available { Err(FlashError::OutOfRange) } else { Ok(offset / page_size) }
     }
 
     /// Fills in the codes for the data in `bytes`, a page with its out-of-band bytes.
@@ -407,11 +419,11 @@ fn sub_pages(kind: Kind, steps: usize) -> u32 {
 }
 
 impl<P: Pages> Flash for Nand<P> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let page_size = u64::from(self.format.page_size);
         let mut corrected = Corrected::NONE;
@@ -424,7 +436,7 @@ impl<P: Pages> Flash for Nand<P> {
             let (now, later) = rest.split_at_mut(len);
             match self.read_part(at / page_size, inside, now) {
                 Ok(more) => corrected += more,
-                Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                Err(error @ FlashError::Uncorrectable { .. }) => failed = failed.and(Err(error)),
                 Err(other) => return Err(other),
             }
             at += len as u64;
@@ -433,7 +445,12 @@ impl<P: Pages> Flash for Nand<P> {
         failed.map(|()| corrected)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let page = self.page_of_oob(offset, mode, buffer.len())?;
         let layout = &self.format.oob;
         let column = self.format.page_size as usize;
@@ -447,7 +464,7 @@ impl<P: Pages> Flash for Nand<P> {
         Ok(Corrected::NONE)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         match &self.table {
             Some(table) => Ok(table.is_bad(block)),

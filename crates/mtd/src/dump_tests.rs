@@ -108,7 +108,7 @@ fn too_many_bit_errors_name_their_step_and_hand_out_what_was_read() {
     let flash = Dump::new(bytes, format.clone(), BLOCK).unwrap();
     let mut buffer = vec![0; BLOCK as usize];
     let error = flash.read(0, &mut buffer).unwrap_err();
-    assert_eq!(error, Error::Uncorrectable { offset: 2048 + 256 });
+    assert_eq!(error, FlashError::Uncorrectable { offset: 2048 + 256 });
     assert_eq!(buffer[..2048], data[..2048]);
     assert_eq!(buffer[4096..], data[4096..]);
     assert_eq!(buffer[2048 + 256], data[2048 + 256] ^ 1);
@@ -126,7 +126,7 @@ fn factory_markers_are_seen_in_every_position() {
         for block in 0..6 {
             assert_eq!(flash.is_bad(block), Ok(block == bad), "marker in page {page}");
         }
-        assert_eq!(flash.is_bad(6), Err(Error::OutOfRange));
+        assert_eq!(flash.is_bad(6), Err(FlashError::OutOfRange));
     }
     let mut bytes = bytes;
     bytes[2048] = 0xF7; // a bit error is no marker
@@ -169,7 +169,7 @@ fn free_bytes_come_in_the_order_of_the_layout() {
     let mut all = [0; 16];
     assert!(flash.read_oob(0, OobMode::Place, &mut all).is_ok());
     assert_eq!(all[5], 5);
-    assert_eq!(flash.read_oob(0, OobMode::Auto, &mut all), Err(Error::OutOfRange));
-    assert_eq!(flash.read_oob(1, OobMode::Auto, &mut free), Err(Error::Misaligned));
-    assert_eq!(flash.read_oob(512, OobMode::Auto, &mut free), Err(Error::OutOfRange));
+    assert_eq!(flash.read_oob(0, OobMode::Auto, &mut all), Err(FlashError::OutOfRange));
+    assert_eq!(flash.read_oob(1, OobMode::Auto, &mut free), Err(FlashError::Misaligned));
+    assert_eq!(flash.read_oob(512, OobMode::Auto, &mut free), Err(FlashError::OutOfRange));
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 
 use crate::storage::{Storage, StorageMut};
 
@@ -83,34 +83,34 @@ impl Storage for FileStorage {
         self.size
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         self.file.read_exact_at(buffer, offset).map_err(|error| system_error(&error))
     }
 }
 
 impl StorageMut for FileStorage {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         self.file.write_all_at(bytes, offset).map_err(|error| system_error(&error))
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.file.sync_data().map_err(|error| system_error(&error))
     }
 }
 
 /// The operating system answers writes to a file opened for reading with `EBADF`.
-fn system_error(error: &io::Error) -> Error {
+fn system_error(error: &io::Error) -> FlashError {
     const EBADF: i32 = 9;
     match error.raw_os_error() {
-        Some(EBADF) => Error::WriteProtected,
-        number => Error::Os(number.unwrap_or(0)),
+        Some(EBADF) => FlashError::WriteProtected,
+        number => FlashError::Os(number.unwrap_or(0)),
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 
 use crate::{Storage, StorageMut};
 
@@ -14,19 +14,20 @@ const CHUNK: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct FlashImage<S> {
     storage: S,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     is_strict: bool,
 }
 
 impl<S: Storage> FlashImage<S> {
     /// A flash with this `geometry`, whose size becomes that of `storage`.
-    pub fn new(storage: S, geometry: Geometry) -> Self {
-        let geometry = Geometry { size: storage.size(), ..geometry };
+    pub fn new(storage: S, geometry: FlashGeometry) -> Self {
+        let geometry = FlashGeometry { size: storage.size(), ..geometry };
         Self { storage, geometry, is_strict: false }
     }
 
-    /// Programming bytes that are not erased will fail with [`Error::ProgramFailed`]. Otherwise it
-    /// silently clears bits, as a chip does. The check finds mistakes of the layer above.
+    /// Programming bytes that are not erased will fail with [`FlashError::ProgramFailed`].
+    /// Otherwise it silently clears bits, as a chip does. The check finds mistakes of the layer
+    /// above.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
@@ -45,11 +46,11 @@ impl<S: Storage> FlashImage<S> {
 }
 
 impl<S: Storage> Flash for FlashImage<S> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.storage.read_at(offset, buffer).map(|()| Corrected::NONE)
     }
 
@@ -59,11 +60,11 @@ impl<S: Storage> Flash for FlashImage<S> {
 }
 
 impl<S: StorageMut> FlashMut for FlashImage<S> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let unit = u64::from(self.geometry.sub_page_size);
         if !offset.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let mut cells = vec![0; data.len().min(CHUNK)];
         for (index, data) in data.chunks(CHUNK).enumerate() {
@@ -71,7 +72,7 @@ impl<S: StorageMut> FlashMut for FlashImage<S> {
             let cells = &mut cells[..data.len()];
             self.storage.read_at(at, cells)?;
             if self.is_strict && cells.iter().any(|&cell| cell != 0xFF) {
-                return Err(Error::ProgramFailed { offset: at });
+                return Err(FlashError::ProgramFailed { offset: at });
             }
             cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
             self.storage.write_at(at, cells)?;
@@ -79,13 +80,13 @@ impl<S: StorageMut> FlashMut for FlashImage<S> {
         Ok(())
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         let erased: Vec<u8> = vec![0xFF; self.geometry.block_len(block) as usize];
         self.storage.write_at(self.geometry.block_start(block), &erased)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.storage.sync()
     }
 }
@@ -96,26 +97,26 @@ mod tests {
 
     #[test]
     fn programming_clears_bits_and_erasing_sets_them() {
-        let mut image = FlashImage::new(vec![0xFF; 200], Geometry::nand(0, 128, 32, 16));
+        let mut image = FlashImage::new(vec![0xFF; 200], FlashGeometry::nand(0, 128, 32, 16));
         image.program(16, &[0xF0; 16]).unwrap();
         image.program(16, &[0x3C; 16]).unwrap();
         assert_eq!(image.storage()[15..33], [&[0xFF][..], &[0x30; 16], &[0xFF]].concat());
-        assert_eq!(image.program(8, &[0; 16]), Err(Error::Misaligned));
-        assert_eq!(image.program(0, &[0; 8]), Err(Error::Misaligned));
-        assert_eq!(image.program(192, &[0; 16]), Err(Error::OutOfRange));
+        assert_eq!(image.program(8, &[0; 16]), Err(FlashError::Misaligned));
+        assert_eq!(image.program(0, &[0; 8]), Err(FlashError::Misaligned));
+        assert_eq!(image.program(192, &[0; 16]), Err(FlashError::OutOfRange));
         image.program(128, &[0; 64]).unwrap();
         image.erase(0).unwrap();
         assert_eq!(image.storage()[..129], [&[0xFF; 128][..], &[0]].concat());
         image.erase(1).unwrap();
-        assert_eq!(image.erase(2), Err(Error::OutOfRange));
+        assert_eq!(image.erase(2), Err(FlashError::OutOfRange));
         assert_eq!(image.into_storage(), vec![0xFF; 200], "the short last block as well");
     }
 
     #[test]
     fn a_strict_image_refuses_what_is_not_erased() {
-        let mut image = FlashImage::new(vec![0xFF; 64], Geometry::nor(0, 64)).strict();
+        let mut image = FlashImage::new(vec![0xFF; 64], FlashGeometry::nor(0, 64)).strict();
         image.program(3, &[0xFE]).unwrap();
-        assert_eq!(image.program(3, &[0xFE]), Err(Error::ProgramFailed { offset: 3 }));
+        assert_eq!(image.program(3, &[0xFE]), Err(FlashError::ProgramFailed { offset: 3 }));
         image.program(4, &[1]).unwrap();
     }
 }

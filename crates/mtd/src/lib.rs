@@ -16,17 +16,17 @@
 //! [`detect`] finds out what an image holds and how it is laid out.
 //!
 //! ```
-//! use flysch_api::flash::{Flash, FlashMut, Geometry};
+//! use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
 //! use flysch_mtd::FlashImage;
 //!
 //! // A NOR chip of 1 MiB in memory. An image file is `FileStorage::open(path)?` in its place.
-//! let mut flash = FlashImage::new(vec![0xFF; 1 << 20], Geometry::nor(1 << 20, 64 << 10));
+//! let mut flash = FlashImage::new(vec![0xFF; 1 << 20], FlashGeometry::nor(1 << 20, 64 << 10));
 //! flash.program(4096, b"boot")?;
 //! let mut word = [0; 4];
 //! assert_eq!(flash.read(4096, &mut word)?.bits, 0, "no bit had to be corrected");
 //! assert_eq!(&word, b"boot");
 //! flash.erase(0)?; // The block that byte 4096 lies in.
-//! # Ok::<(), flysch_api::flash::Error>(())
+//! # Ok::<(), flysch_api::flash::FlashError>(())
 //! ```
 //!
 //! The repository's `examples/library` has whole programs, from a chip up to files.

@@ -1,6 +1,6 @@
 //! A multi-level chip used with one bit per cell: only the lower page of each pair.
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind, OobMode};
 
 /// The lower pages of a chip with two bits per cell, as a flash (Linux: the partition flag
 /// `slc-mode`, `MTD_SLC_ON_MLC_EMULATION`).
@@ -20,26 +20,26 @@ pub struct LowerPages<F> {
     flash: F,
     /// Pages per block of this flash.
     pages: u32,
-    geometry: Geometry,
+    geometry: FlashGeometry,
 }
 
 impl<F: Flash> LowerPages<F> {
     /// The lower pages of `flash`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it is not a multi-level NAND, or its blocks have no pairs.
-    pub fn new(flash: F) -> Result<Self, Error> {
+    /// [`FlashError::Unsupported`] if it is not a multi-level NAND, or its blocks have no pairs.
+    pub fn new(flash: F) -> Result<Self, FlashError> {
         let whole = *flash.geometry();
         let all = whole.pages_per_block();
         let is_paired = all >= 4 && all.is_multiple_of(2);
         if whole.kind != Kind::MlcNand || !is_paired {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         let pages = all / 2;
         let erase_size = pages * whole.write_size;
         let size = u64::from(erase_size) * u64::from(whole.blocks());
         let (kind, oob_available) = (Kind::Nand, 0);
-        let geometry = Geometry { kind, size, erase_size, oob_available, ..whole };
+        let geometry = FlashGeometry { kind, size, erase_size, oob_available, ..whole };
         Ok(Self { flash, pages, geometry })
     }
 
@@ -63,11 +63,15 @@ impl<F: Flash> LowerPages<F> {
     }
 
     /// Translates an error at `below` of the flash below, in a page that begins at `at` here.
-    fn translate(error: Error, below: u64, at: u64) -> Error {
+    fn translate(error: FlashError, below: u64, at: u64) -> FlashError {
         let here = |offset: u64| at + offset.saturating_sub(below);
         match error {
-            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: here(offset) },
-            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: here(offset) },
+            FlashError::Uncorrectable { offset } => {
+                FlashError::Uncorrectable { offset: here(offset) }
+            }
+            FlashError::ProgramFailed { offset } => {
+                FlashError::ProgramFailed { offset: here(offset) }
+            }
             other => other,
         }
     }
@@ -80,11 +84,11 @@ impl<F: Flash> LowerPages<F> {
 }
 
 impl<F: Flash> Flash for LowerPages<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let (mut corrected, mut failed) = (Corrected::NONE, None);
         let (mut at, mut rest) = (offset, buffer);
@@ -94,7 +98,7 @@ impl<F: Flash> Flash for LowerPages<F> {
             match self.flash.read(below, page) {
                 Ok(found) => corrected += found,
                 // The bytes are there all the same, and so are the pages behind.
-                Err(error @ Error::Uncorrectable { .. }) => {
+                Err(error @ FlashError::Uncorrectable { .. }) => {
                     failed.get_or_insert(Self::translate(error, below, at));
                 }
                 Err(error) => return Err(error),
@@ -104,20 +108,25 @@ impl<F: Flash> Flash for LowerPages<F> {
         failed.map_or(Ok(corrected), Err)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, 1)?;
         let below = self.below(offset);
         let read = self.flash.read_oob(below, mode, buffer);
         read.map_err(|error| Self::translate(error, below, offset))
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.flash.is_bad(block)
     }
 }
 
 impl<F: FlashMut> FlashMut for LowerPages<F> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -130,22 +139,22 @@ impl<F: FlashMut> FlashMut for LowerPages<F> {
         Ok(())
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, 1)?;
         let below = self.below(offset);
         let done = self.flash.program_oob(below, mode, data);
         done.map_err(|error| Self::translate(error, below, offset))
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.flash.erase(block)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.flash.mark_bad(block)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.flash.sync()
     }
 }
@@ -157,7 +166,8 @@ mod tests {
 
     #[test]
     fn the_lower_pages_are_those_that_linux_pairs() {
-        let geometry = Geometry { kind: Kind::MlcNand, ..Geometry::nand(0, 16 * 512, 512, 512) };
+        let geometry =
+            FlashGeometry { kind: Kind::MlcNand, ..FlashGeometry::nand(0, 16 * 512, 512, 512) };
         let image = FlashImage::new(alloc::vec![0xFF; 4 * 16 * 512], geometry);
         let mut lower = LowerPages::new(image).unwrap();
         assert_eq!((lower.geometry().kind, lower.geometry().erase_size), (Kind::Nand, 8 * 512));
@@ -174,7 +184,8 @@ mod tests {
             let _none = whole.read((16 + page) * 512, &mut byte).unwrap();
             assert_eq!(byte, [index as u8], "page {page}");
         }
-        let single = FlashImage::new(alloc::vec![0xFF; 8192], Geometry::nand(0, 8192, 512, 512));
+        let single =
+            FlashImage::new(alloc::vec![0xFF; 8192], FlashGeometry::nand(0, 8192, 512, 512));
         assert!(LowerPages::new(single).is_err());
     }
 }

@@ -2,30 +2,30 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 
 /// A run of erase blocks of another flash.
 #[derive(Clone, Debug)]
 pub struct Partition<F> {
     flash: F,
     first_block: u32,
-    geometry: Geometry,
+    geometry: FlashGeometry,
 }
 
 impl<F: Flash> Partition<F> {
     /// The `blocks` erase blocks of `flash` from `first_block` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if some of them do not exist.
-    pub fn new(flash: F, first_block: u32, blocks: u32) -> Result<Self, Error> {
+    /// [`FlashError::OutOfRange`] if some of them do not exist.
+    pub fn new(flash: F, first_block: u32, blocks: u32) -> Result<Self, FlashError> {
         let whole = *flash.geometry();
-        let end = first_block.checked_add(blocks).ok_or(Error::OutOfRange)?;
+        let end = first_block.checked_add(blocks).ok_or(FlashError::OutOfRange)?;
         if end > whole.blocks() {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let start = whole.block_start(first_block);
         let size = whole.block_start(end).min(whole.size) - start.min(whole.size);
-        Ok(Self { flash, first_block, geometry: Geometry { size, ..whole } })
+        Ok(Self { flash, first_block, geometry: FlashGeometry { size, ..whole } })
     }
 
     fn start(&self) -> u64 {
@@ -33,24 +33,32 @@ impl<F: Flash> Partition<F> {
     }
 
     /// Translates positions of the whole flash into positions of this part.
-    fn translate(&self, error: Error) -> Error {
+    fn translate(&self, error: FlashError) -> FlashError {
         let start = self.start();
         match error {
-            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: offset - start },
-            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: offset - start },
-            Error::BadBlock { block } => Error::BadBlock { block: block - self.first_block },
-            Error::EraseFailed { block } => Error::EraseFailed { block: block - self.first_block },
+            FlashError::Uncorrectable { offset } => {
+                FlashError::Uncorrectable { offset: offset - start }
+            }
+            FlashError::ProgramFailed { offset } => {
+                FlashError::ProgramFailed { offset: offset - start }
+            }
+            FlashError::BadBlock { block } => {
+                FlashError::BadBlock { block: block - self.first_block }
+            }
+            FlashError::EraseFailed { block } => {
+                FlashError::EraseFailed { block: block - self.first_block }
+            }
             other => other,
         }
     }
 }
 
 impl<F: Flash> Flash for Partition<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         self.flash.read(self.start() + offset, buffer).map_err(|error| self.translate(error))
     }
@@ -60,42 +68,47 @@ impl<F: Flash> Flash for Partition<F> {
         self.flash.point(self.start() + offset, len)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, 1)?;
         let start = self.start();
         self.flash.read_oob(start + offset, mode, buffer).map_err(|error| self.translate(error))
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         self.flash.is_bad(self.first_block + block)
     }
 }
 
 impl<F: FlashMut> FlashMut for Partition<F> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let start = self.start();
         self.flash.program(start + offset, data).map_err(|error| self.translate(error))
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, 1)?;
         let start = self.start();
         self.flash.program_oob(start + offset, mode, data).map_err(|error| self.translate(error))
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         self.flash.erase(self.first_block + block).map_err(|error| self.translate(error))
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         self.flash.mark_bad(self.first_block + block).map_err(|error| self.translate(error))
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.flash.sync()
     }
 }
@@ -105,31 +118,31 @@ impl<F: FlashMut> FlashMut for Partition<F> {
 pub struct Concat<F> {
     /// Each with the position of its first byte in the whole, ascending.
     parts: Vec<(u64, F)>,
-    geometry: Geometry,
+    geometry: FlashGeometry,
 }
 
 impl<F: Flash> Concat<F> {
     /// Joins `flashes` into one. All but the last must consist of whole erase blocks.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there are none or their geometries differ, [`Error::Misaligned`]
-    /// if one other than the last ends within an erase block.
-    pub fn new(flashes: Vec<F>) -> Result<Self, Error> {
-        let first = *flashes.first().ok_or(Error::Unsupported)?.geometry();
+    /// [`FlashError::Unsupported`] if there are none or their geometries differ,
+    /// [`FlashError::Misaligned`] if one other than the last ends within an erase block.
+    pub fn new(flashes: Vec<F>) -> Result<Self, FlashError> {
+        let first = *flashes.first().ok_or(FlashError::Unsupported)?.geometry();
         let mut size = 0u64;
         let mut parts = Vec::with_capacity(flashes.len());
         for flash in flashes {
             let geometry = *flash.geometry();
-            if (Geometry { size: first.size, ..geometry }) != first {
-                return Err(Error::Unsupported);
+            if (FlashGeometry { size: first.size, ..geometry }) != first {
+                return Err(FlashError::Unsupported);
             }
             if !size.is_multiple_of(u64::from(first.erase_size)) {
-                return Err(Error::Misaligned);
+                return Err(FlashError::Misaligned);
             }
             parts.push((size, flash));
-            size = size.checked_add(geometry.size).ok_or(Error::OutOfRange)?;
+            size = size.checked_add(geometry.size).ok_or(FlashError::OutOfRange)?;
         }
-        Ok(Self { parts, geometry: Geometry { size, ..first } })
+        Ok(Self { parts, geometry: FlashGeometry { size, ..first } })
     }
 
     fn index(&self, offset: u64) -> usize {
@@ -150,13 +163,17 @@ impl<F: Flash> Concat<F> {
     }
 
     /// Translates positions of the part that starts at `start` into positions of the whole.
-    fn translate(&self, start: u64, error: Error) -> Error {
+    fn translate(&self, start: u64, error: FlashError) -> FlashError {
         let first = self.geometry.block_of(start);
         match error {
-            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: start + offset },
-            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: start + offset },
-            Error::BadBlock { block } => Error::BadBlock { block: first + block },
-            Error::EraseFailed { block } => Error::EraseFailed { block: first + block },
+            FlashError::Uncorrectable { offset } => {
+                FlashError::Uncorrectable { offset: start + offset }
+            }
+            FlashError::ProgramFailed { offset } => {
+                FlashError::ProgramFailed { offset: start + offset }
+            }
+            FlashError::BadBlock { block } => FlashError::BadBlock { block: first + block },
+            FlashError::EraseFailed { block } => FlashError::EraseFailed { block: first + block },
             other => other,
         }
     }
@@ -165,8 +182,8 @@ impl<F: Flash> Concat<F> {
     fn on_block(
         &mut self,
         block: u32,
-        work: impl FnOnce(&mut F, u32) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        work: impl FnOnce(&mut F, u32) -> Result<(), FlashError>,
+    ) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         let offset = self.geometry.block_start(block);
         let (flash, inside) = self.part_mut(offset);
@@ -176,11 +193,11 @@ impl<F: Flash> Concat<F> {
 }
 
 impl<F: Flash> Flash for Concat<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let mut corrected = Corrected::NONE;
         let mut failed = Ok(());
@@ -192,8 +209,9 @@ impl<F: Flash> Flash for Concat<F> {
             let (now, later) = rest.split_at_mut(left.min(rest.len()));
             match flash.read(inside, now) {
                 Ok(more) => corrected += more,
-                Err(Error::Uncorrectable { offset }) => {
-                    failed = failed.and(Err(Error::Uncorrectable { offset: at - inside + offset }));
+                Err(FlashError::Uncorrectable { offset }) => {
+                    failed =
+                        failed.and(Err(FlashError::Uncorrectable { offset: at - inside + offset }));
                 }
                 Err(other) => return Err(other),
             }
@@ -209,13 +227,18 @@ impl<F: Flash> Flash for Concat<F> {
         flash.point(inside, len)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, 1)?;
         let (flash, inside) = self.part(offset);
         flash.read_oob(inside, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         let (flash, inside) = self.part(self.geometry.block_start(block));
         flash.is_bad(flash.geometry().block_of(inside))
@@ -223,7 +246,7 @@ impl<F: Flash> Flash for Concat<F> {
 }
 
 impl<F: FlashMut> FlashMut for Concat<F> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let mut at = offset;
         let mut rest = data;
@@ -238,7 +261,7 @@ impl<F: FlashMut> FlashMut for Concat<F> {
         Ok(())
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, 1)?;
         let (flash, inside) = self.part_mut(offset);
         flash
@@ -246,15 +269,15 @@ impl<F: FlashMut> FlashMut for Concat<F> {
             .map_err(|error| self.translate(offset - inside, error))
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.on_block(block, F::erase)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.on_block(block, F::mark_bad)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.parts.iter_mut().try_for_each(|(_, flash)| flash.sync())
     }
 }
@@ -267,22 +290,22 @@ mod tests {
     use crate::FlashImage;
 
     fn image(fill: u8, size: usize) -> FlashImage<Vec<u8>> {
-        FlashImage::new(vec![fill; size], Geometry::nor(0, 64))
+        FlashImage::new(vec![fill; size], FlashGeometry::nor(0, 64))
     }
 
     #[test]
     fn a_partition_ends_where_it_ends() {
         let mut bytes = vec![0; 256];
         bytes[64..128].fill(7);
-        let flash = FlashImage::new(bytes, Geometry::nor(0, 64));
+        let flash = FlashImage::new(bytes, FlashGeometry::nor(0, 64));
         let part = Partition::new(&flash, 1, 1).unwrap();
         let mut buffer = [0; 64];
         assert!(part.read(0, &mut buffer).is_ok());
         assert_eq!(buffer, [7; 64]);
         assert_eq!(part.point(0, 64), Some(&[7; 64][..]));
-        assert_eq!(part.read(1, &mut buffer), Err(Error::OutOfRange));
+        assert_eq!(part.read(1, &mut buffer), Err(FlashError::OutOfRange));
         assert_eq!(part.point(1, 64), None);
-        assert_eq!(part.is_bad(1), Err(Error::OutOfRange));
+        assert_eq!(part.is_bad(1), Err(FlashError::OutOfRange));
         assert!(Partition::new(&flash, 3, 2).is_err());
         assert!(Partition::new(&flash, u32::MAX, 2).is_err());
     }
@@ -303,7 +326,7 @@ mod tests {
         assert_eq!(concat.point(60, 8), None, "not in one piece");
         assert_eq!(concat.point(64, 128), Some(&[2; 128][..]));
         assert_eq!(concat.is_bad(3), Ok(false));
-        assert_eq!(concat.is_bad(4), Err(Error::OutOfRange));
+        assert_eq!(concat.is_bad(4), Err(FlashError::OutOfRange));
     }
 
     #[test]
@@ -311,16 +334,16 @@ mod tests {
         let mut flash = image(0xFF, 256);
         let mut part = Partition::new(&mut flash, 1, 2).unwrap();
         part.program(60, &[1; 8]).unwrap();
-        assert_eq!(part.program(124, &[1; 8]), Err(Error::OutOfRange));
+        assert_eq!(part.program(124, &[1; 8]), Err(FlashError::OutOfRange));
         part.erase(0).unwrap();
-        assert_eq!(part.erase(2), Err(Error::OutOfRange));
-        assert_eq!(part.mark_bad(0), Err(Error::Unsupported));
+        assert_eq!(part.erase(2), Err(FlashError::OutOfRange));
+        assert_eq!(part.mark_bad(0), Err(FlashError::Unsupported));
         part.sync().unwrap();
         assert_eq!(flash.storage()[124..133], [255, 255, 255, 255, 1, 1, 1, 1, 255]);
 
         let strict = image(0, 128).strict();
         let mut part = Partition::new(strict, 1, 1).unwrap();
-        assert_eq!(part.program(3, &[0]), Err(Error::ProgramFailed { offset: 3 }));
+        assert_eq!(part.program(3, &[0]), Err(FlashError::ProgramFailed { offset: 3 }));
     }
 
     #[test]
@@ -331,12 +354,12 @@ mod tests {
         let mut buffer = [0; 10];
         assert!(concat.read(59, &mut buffer).is_ok());
         assert_eq!(buffer, [255, 1, 1, 1, 1, 1, 1, 1, 1, 255]);
-        assert_eq!(concat.program(66, &[0; 4]), Err(Error::ProgramFailed { offset: 66 }));
+        assert_eq!(concat.program(66, &[0; 4]), Err(FlashError::ProgramFailed { offset: 66 }));
         concat.erase(0).unwrap();
         assert!(concat.read(59, &mut buffer).is_ok());
         assert_eq!(buffer, [255, 255, 255, 255, 255, 1, 1, 1, 1, 255]);
         concat.erase(1).unwrap();
-        assert_eq!(concat.erase(3), Err(Error::OutOfRange));
+        assert_eq!(concat.erase(3), Err(FlashError::OutOfRange));
         concat.program(66, &[0; 4]).unwrap();
         concat.sync().unwrap();
     }
@@ -344,9 +367,9 @@ mod tests {
     #[test]
     fn flashes_that_do_not_fit_together_are_refused() {
         assert!(Concat::<FlashImage<Vec<u8>>>::new(vec![]).is_err());
-        let other = FlashImage::new(vec![0; 64], Geometry::nor(0, 32));
-        assert_eq!(Concat::new(vec![image(1, 64), other]).unwrap_err(), Error::Unsupported);
+        let other = FlashImage::new(vec![0; 64], FlashGeometry::nor(0, 32));
+        assert_eq!(Concat::new(vec![image(1, 64), other]).unwrap_err(), FlashError::Unsupported);
         let cut = Concat::new(vec![image(1, 63), image(1, 64)]);
-        assert_eq!(cut.unwrap_err(), Error::Misaligned);
+        assert_eq!(cut.unwrap_err(), FlashError::Misaligned);
     }
 }

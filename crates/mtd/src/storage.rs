@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 
 /// Bytes at offsets: memory, or an image file. A host provides one to put a flash on.
 pub trait Storage {
@@ -14,9 +14,9 @@ pub trait Storage {
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if some of them do not exist, [`Error::Os`] if the operating system
-    /// refuses.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`] if some of them do not exist, [`FlashError::Os`] if the operating
+    /// system refuses.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError>;
 
     /// The bytes at `offset` in place, if they are in memory.
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -30,15 +30,15 @@ pub trait StorageMut: Storage {
     /// Replaces the bytes at `offset` by `bytes`; the storage does not grow.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] with nothing done, [`Error::Os`] if the operating system refuses,
-    /// [`Error::WriteProtected`] if the storage was opened read-only.
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`] with nothing done, [`FlashError::Os`] if the operating system
+    /// refuses, [`FlashError::WriteProtected`] if the storage was opened read-only.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError>;
 
     /// Makes written bytes durable (`fsync`). Memory has nothing to do here.
     ///
     /// # Errors
-    /// [`Error::Os`].
-    fn sync(&mut self) -> Result<(), Error> {
+    /// [`FlashError::Os`].
+    fn sync(&mut self) -> Result<(), FlashError> {
         Ok(())
     }
 }
@@ -48,8 +48,8 @@ impl Storage for [u8] {
         self.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let bytes = Storage::slice(self, offset, buffer.len()).ok_or(Error::OutOfRange)?;
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
+        let bytes = Storage::slice(self, offset, buffer.len()).ok_or(FlashError::OutOfRange)?;
         buffer.copy_from_slice(bytes);
         Ok(())
     }
@@ -66,7 +66,7 @@ macro_rules! forward_storage {
             fn size(&self) -> u64 {
                 (**self).size()
             }
-            fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+            fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
                 (**self).read_at(offset, buffer)
             }
             fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -86,10 +86,10 @@ forward_storage!(
 macro_rules! forward_storage_mut {
     ($($pointer:ty),*) => {$(
         impl<S: StorageMut + ?Sized> StorageMut for $pointer {
-            fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+            fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
                 (**self).write_at(offset, bytes)
             }
-            fn sync(&mut self) -> Result<(), Error> {
+            fn sync(&mut self) -> Result<(), FlashError> {
                 (**self).sync()
             }
         }
@@ -99,16 +99,16 @@ macro_rules! forward_storage_mut {
 forward_storage_mut!(&mut S, Box<S>);
 
 impl StorageMut for [u8] {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let start = usize::try_from(offset).map_err(|_| Error::OutOfRange)?;
-        let end = start.checked_add(bytes.len()).ok_or(Error::OutOfRange)?;
-        self.get_mut(start..end).ok_or(Error::OutOfRange)?.copy_from_slice(bytes);
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
+        let start = usize::try_from(offset).map_err(|_| FlashError::OutOfRange)?;
+        let end = start.checked_add(bytes.len()).ok_or(FlashError::OutOfRange)?;
+        self.get_mut(start..end).ok_or(FlashError::OutOfRange)?.copy_from_slice(bytes);
         Ok(())
     }
 }
 
 impl StorageMut for Vec<u8> {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         self.as_mut_slice().write_at(offset, bytes)
     }
 }
@@ -118,7 +118,7 @@ impl Storage for Vec<u8> {
         self.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         self.as_slice().read_at(offset, buffer)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Progress};
 use crate::operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
-use crate::{Cause, Error};
+use crate::{Cause, NvmeError};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::machine::{Clock, Machine, Wake};
@@ -13,9 +13,9 @@ impl<M: Machine> Host<M> {
     /// Runs one operation and waits for it to end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither host nor clock knows of anything that could end
-    /// it.
-    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+    /// Why it failed; [`NvmeError::Gone`] if neither host nor clock knows of anything that could
+    /// end it.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, NvmeError> {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
         }
@@ -26,7 +26,7 @@ impl<M: Machine> Host<M> {
                 Progress::Busy | Progress::Idle => {
                     let until = self.poll_at();
                     if clock.wait(until) == Wake::Idle && until.is_none() {
-                        return Err(Error::Gone);
+                        return Err(NvmeError::Gone);
                     }
                 }
             }
@@ -37,7 +37,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// The step that failed, and why.
-    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), NvmeError> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
 
@@ -45,7 +45,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// [`Cause::InFlight`] if commands are in flight; then the controller keeps running.
-    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), NvmeError> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
@@ -57,14 +57,14 @@ impl<M: Machine> Host<M> {
         &mut self,
         clock: &impl Clock,
         command: AdminCommand,
-    ) -> Result<AdminReply, Error> {
+    ) -> Result<AdminReply, NvmeError> {
         let opcode = AdminOpcode::from_bits(command.opcode);
         match self.run(clock, Operation::Admin(Box::new(command)))? {
             Output::Admin(reply) => match Status::of_field(reply.status.status) {
                 Status::Success => Ok(reply),
                 status => Err(Cause::Status(opcode, status).into()),
             },
-            Output::None => Err(Error::NotUp),
+            Output::None => Err(NvmeError::NotUp),
         }
     }
 
@@ -77,7 +77,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         (id, nsid): (LogId, u32),
         bytes: u32,
-    ) -> Result<AdminReply, Error> {
+    ) -> Result<AdminReply, NvmeError> {
         let [low, high] = log::request(id.into_bits(), bytes, false);
         let cdw10 = [low, high, 0, 0, 0, 0];
         let data = AdminData::In(bytes);
@@ -95,7 +95,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         id: FeatureId,
         select: Select,
-    ) -> Result<AdminReply, Error> {
+    ) -> Result<AdminReply, NvmeError> {
         let cdw10 = [u32::from(id.into_bits()) | select.into_bits(), 0, 0, 0, 0, 0];
         // What can be done with a feature is no structure.
         let data = match structure_bytes(id, false) {
@@ -117,7 +117,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         id: FeatureId,
         select: Select,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, NvmeError> {
         self.feature_data(clock, id, select).map(|reply| reply.status.result)
     }
 
@@ -130,7 +130,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         (id, value): (FeatureId, u32),
         data: Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), NvmeError> {
         let cdw10 = [id.into_bits().into(), value, 0, 0, 0, 0];
         let data = AdminData::Out(data);
         let command = AdminCommand { cdw10, data, ..AdminCommand::new(AdminOpcode::SetFeatures) };
@@ -146,7 +146,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         id: FeatureId,
         value: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), NvmeError> {
         let cdw10 = [id.into_bits().into(), value, 0, 0, 0, 0];
         let command = AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::SetFeatures) };
         self.admin(clock, command).map(|_| ())

@@ -17,11 +17,11 @@ use crate::facts::Facts;
 use crate::history::{ErrorKind, ErrorLog};
 use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::options::Options;
+use crate::options::NvmeOptions;
 use crate::quirks::Quirks;
 use crate::shared::{Shared, cause};
 use crate::time::MS;
-use crate::{Cause, Error};
+use crate::{Cause, NvmeError};
 use alloc::sync::Arc;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::{Instant, Machine, Registers};
@@ -30,7 +30,7 @@ use flysch_wire::nvme::registers::{CRTO, CSTS, Cap, Crto, Csts, TIMEOUT_UNIT_MS,
 use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 
 /// Result of a procedure.
-pub(crate) type Run<T> = flysch_script::Run<T, Error>;
+pub(crate) type Run<T> = flysch_script::Run<T, NvmeError>;
 
 /// What a procedure waits for, besides registers and time.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Layout,
-    pub(crate) options: Options,
+    pub(crate) options: NvmeOptions,
     pub(crate) quirks: Quirks,
     pub(crate) version: Version,
     pub(crate) cap: Cap,
@@ -254,7 +254,7 @@ impl<M: Machine> Channel<M> {
             Status::Success => Ok(status.result),
             code => {
                 let opcode = AdminOpcode::from_bits(entry.opcode);
-                Err(Error::from(Cause::Status(opcode, code)).into())
+                Err(NvmeError::from(Cause::Status(opcode, code)).into())
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Cause;
 use crate::channel::{Channel, Run};
-use crate::facts::{Device, Facts};
+use crate::facts::{Facts, NvmeFacts};
 use crate::layout::{ADMIN_ENTRIES, Layout};
 use crate::quirks::Quirk;
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ const DELAY_BEFORE_READY: u64 = 2300 * MS;
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
     pub(crate) channel: Channel<M>,
-    pub(crate) device: Device,
+    pub(crate) device: NvmeFacts,
     /// The controller is enabled.
     pub(crate) enabled: bool,
 }
@@ -30,7 +30,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
         Self {
             channel: Channel::new(machine, layout, shared, facts),
-            device: Device::default(),
+            device: NvmeFacts::default(),
             enabled: false,
         }
     }

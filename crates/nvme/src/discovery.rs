@@ -2,7 +2,7 @@
 
 use crate::Cause;
 use crate::channel::{Channel, Run};
-use crate::facts::{Device, NAMESPACES_MAX, Namespace};
+use crate::facts::{NAMESPACES_MAX, Namespace, NvmeFacts};
 use crate::quirks::Quirk;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
@@ -14,7 +14,7 @@ use flysch_wire::nvme::{AdminOpcode, Cns, Sqe};
 /// NIDT of a command set.
 const COMMAND_SET: u8 = 4;
 
-impl Device {
+impl NvmeFacts {
     /// Identifies the controller, and tells the lanes how large their transfers may be and when to
     /// retry.
     pub(crate) fn learn_controller<M: Machine>(&mut self, channel: &mut Channel<M>) -> Run<()> {

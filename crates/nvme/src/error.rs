@@ -6,7 +6,7 @@ use flysch_wire::nvme::{AdminOpcode, Status};
 /// type; they have [`Ended`](flysch_api::command::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum NvmeError {
     /// The options contradict each other.
     Options(&'static str),
     /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len).
@@ -75,7 +75,7 @@ pub enum Cause {
     InFlight,
 }
 
-impl From<Cause> for Error {
+impl From<Cause> for NvmeError {
     fn from(cause: Cause) -> Self {
         Self::Failed(cause)
     }
@@ -101,7 +101,7 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for NvmeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Options(what) => write!(f, "options: {what}"),
@@ -125,7 +125,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for NvmeError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),

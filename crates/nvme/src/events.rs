@@ -2,7 +2,7 @@
 
 use crate::admin::set_feature;
 use crate::channel::{Channel, Run};
-use crate::facts::Device;
+use crate::facts::NvmeFacts;
 use crate::history::ErrorKind;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
@@ -13,7 +13,7 @@ use flysch_wire::nvme::{AdminOpcode, FeatureId, Sqe, log};
 /// Bytes of the host behaviour feature.
 const HOST_BEHAVIOR: usize = 512;
 
-impl Device {
+impl NvmeFacts {
     /// Sets the write cache as the options say, and has the controller report events.
     pub(crate) fn set_up_events<M: Machine>(&self, channel: &mut Channel<M>) -> Run<()> {
         if let Some(on) = channel.options.write_cache

@@ -1,6 +1,6 @@
 //! What is known about a controller, before any write to it and after bring-up.
 
-use crate::options::Options;
+use crate::options::NvmeOptions;
 use crate::quirks::Quirks;
 use alloc::vec::Vec;
 use flysch_wire::nvme::registers::{Cap, Version};
@@ -9,7 +9,7 @@ use flysch_wire::nvme::{IdentifyController, IdentifyNamespace};
 /// What is known before anything was written to the controller.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    pub(crate) options: Options,
+    pub(crate) options: NvmeOptions,
     pub(crate) version: Version,
     pub(crate) cap: Cap,
     pub(crate) quirks: Quirks,
@@ -18,7 +18,7 @@ pub(crate) struct Facts {
 
 /// What bring-up learnt about the controller and its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct NvmeFacts {
     /// Identify controller.
     pub controller: IdentifyController,
     /// The active namespaces, by ascending id; at most [`NAMESPACES_MAX`].

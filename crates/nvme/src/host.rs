@@ -2,17 +2,17 @@
 
 use crate::channel::{Action, Channel, Run};
 use crate::control::Core;
-use crate::facts::{Device, Facts};
+use crate::facts::{Facts, NvmeFacts};
 use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
 use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::options::Options;
+use crate::options::NvmeOptions;
 use crate::queue::renewed;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
 use crate::shared::{Shared, cause};
-use crate::{Error, Operation, Output};
+use crate::{NvmeError, Operation, Output};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ pub enum Progress {
     /// Poll again at [`Host::poll_at`].
     Busy,
     /// The last operation has ended.
-    Done(Result<Output, Error>),
+    Done(Result<Output, NvmeError>),
 }
 
 /// State of the host.
@@ -63,7 +63,7 @@ pub struct Host<M: Machine> {
     others: Vec<Box<Lane<M>>>,
     job: Option<Job>,
     state: State,
-    result: Option<Result<Output, Error>>,
+    result: Option<Result<Output, NvmeError>>,
     /// The current recovery was requested by the caller.
     asked: bool,
     /// When the host wants to be polled: for the current job, or to check on things.
@@ -77,7 +77,7 @@ const LOOK_NANOS: u64 = 1_000_000_000;
 
 impl<M: Machine> Host<M> {
     /// Bytes of DMA memory a driver with these options needs.
-    pub fn memory_len(options: &Options) -> usize {
+    pub fn memory_len(options: &NvmeOptions) -> usize {
         Layout::len(options)
     }
 
@@ -89,14 +89,14 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// Options that contradict each other or the controller, too little memory, or no controller.
-    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+    pub fn new(machine: M, memory: DmaRegion, options: NvmeOptions) -> Result<Self, NvmeError> {
         let facts = read_facts(&machine, options)?;
         let layout = Layout::new(&memory, &facts.options, facts.depth)?;
         let lanes = usize::from(facts.options.lanes);
         let shared = Arc::new(Shared::new(lanes, facts.depth, facts.options.transfer_max));
         shared.orders.publish(Order::PAUSE | Order::STOP);
         let mut all = (0..lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, n));
-        let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let lane = all.next().ok_or(NvmeError::Options("at least one lane is needed"))?;
         let others = all.map(Box::new).collect();
         Ok(Self {
             core: Core::new(machine, layout, shared, facts),
@@ -132,7 +132,7 @@ impl<M: Machine> Host<M> {
     }
 
     /// What bring-up learnt.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &NvmeFacts {
         &self.core.device
     }
 
@@ -164,10 +164,10 @@ impl<M: Machine> Host<M> {
     /// Starts an operation; call [`poll`](Self::poll) until it has ended.
     ///
     /// # Errors
-    /// [`Error::Busy`]; except for bring-up, also [`Error::NotUp`] and [`Error::Gone`].
-    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+    /// [`NvmeError::Busy`]; except for bring-up, also [`NvmeError::NotUp`] and [`NvmeError::Gone`].
+    pub fn begin(&mut self, operation: Operation) -> Result<(), NvmeError> {
         let job = match (operation, self.state) {
-            _ if self.job.is_some() => return Err(Error::Busy),
+            _ if self.job.is_some() => return Err(NvmeError::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
                 Job::Recovery(Recovery::reset())
@@ -179,13 +179,13 @@ impl<M: Machine> Host<M> {
             }
             (Operation::SubsystemReset, State::Up) => {
                 if !self.core.channel.cap.nssrs() {
-                    return Err(Error::Unsupported("NVM subsystem reset"));
+                    return Err(NvmeError::Unsupported("NVM subsystem reset"));
                 }
                 self.asked = true;
                 Job::Recovery(Recovery::subsystem())
             }
-            (_, State::Down | State::Recovering) => return Err(Error::NotUp),
-            (_, State::Gone) => return Err(Error::Gone),
+            (_, State::Down | State::Recovering) => return Err(NvmeError::NotUp),
+            (_, State::Gone) => return Err(NvmeError::Gone),
             (operation, State::Up) => Job::Operation(operation),
         };
         self.set_job(job);
@@ -347,7 +347,7 @@ impl<M: Machine> Host<M> {
         let overdue = self.job.is_none() && self.core.shared().has_victims();
         if fatal || overdue {
             if matches!(self.job, Some(Job::Operation(_))) {
-                self.result = Some(Err(Error::Recovered));
+                self.result = Some(Err(NvmeError::Recovered));
             }
             self.set_job(Job::Recovery(Recovery::new()));
         }
@@ -362,7 +362,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
+    fn finish(&mut self, result: Result<Output, NvmeError>, now: Instant) {
         match result {
             Ok(_) => self.core.channel.script.turn_page(),
             // A procedure that failed in the middle of a replay has answers left.
@@ -379,7 +379,7 @@ impl<M: Machine> Host<M> {
             }
             Some(Job::Recovery(_)) => {
                 // What a caller may not ask for leaves everything as it was.
-                let refused = matches!(result, Err(Error::Unsupported(_)));
+                let refused = matches!(result, Err(NvmeError::Unsupported(_)));
                 let up = result.is_ok() || refused;
                 self.state = if up { State::Up } else { State::Gone };
                 if core::mem::take(&mut self.asked) {
@@ -422,30 +422,30 @@ impl Job {
 }
 
 /// Identifies the controller and decides how its queues will be used.
-fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
-    if options.lanes == 0 || !(1..=Options::DEPTH_MAX).contains(&options.depth) {
-        return Err(Error::Options("lanes must be at least 1 and depth 1 to 1023"));
+fn read_facts<M: Machine>(machine: &M, mut options: NvmeOptions) -> Result<Facts, NvmeError> {
+    if options.lanes == 0 || !(1..=NvmeOptions::DEPTH_MAX).contains(&options.depth) {
+        return Err(NvmeError::Options("lanes must be at least 1 and depth 1 to 1023"));
     }
-    if !(4096..=Options::TRANSFER_MAX).contains(&options.transfer_max) {
-        return Err(Error::Options("transfer_max must be 4 KiB to 2 MiB"));
+    if !(4096..=NvmeOptions::TRANSFER_MAX).contains(&options.transfer_max) {
+        return Err(NvmeError::Options("transfer_max must be 4 KiB to 2 MiB"));
     }
     options.transfer_max &= !0xFFF;
     let (low, high) = (machine.read32(CAP), machine.read32(CAP + 4));
     if (low, high) == (u32::MAX, u32::MAX) {
-        return Err(Error::NoController);
+        return Err(NvmeError::NoController);
     }
     let cap = Cap::from_bits(u64::from(low) | u64::from(high) << 32);
     if cap.mpsmin() != 0 {
-        return Err(Error::Unsupported("a controller without memory pages of 4 KiB"));
+        return Err(NvmeError::Unsupported("a controller without memory pages of 4 KiB"));
     }
     if !cap.css_nvm() && !cap.css_io() {
-        return Err(Error::Unsupported("a controller without the NVM command set"));
+        return Err(NvmeError::Unsupported("a controller without the NVM command set"));
     }
     let version = Version::from_bits(machine.read32(VS));
     // MQES counts from zero, and one entry stays empty.
     let depth = options.depth.min(cap.mqes());
     if depth == 0 {
-        return Err(Error::Unsupported("queues of one entry"));
+        return Err(NvmeError::Unsupported("queues of one entry"));
     }
     let quirks = Quirks::find(machine.identity()).and(options.quirks);
     Ok(Facts { options, version, cap, quirks, depth: depth.into() })

@@ -1,7 +1,7 @@
 //! The host memory buffer (8.9 of 2.0): memory lent to a controller that has too little of its own.
 
 use crate::channel::{Channel, Run};
-use crate::facts::Device;
+use crate::facts::NvmeFacts;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
@@ -11,7 +11,7 @@ const HOST_MEMORY_UNIT: usize = 4096;
 /// Bytes of an entry of the list of host memory: address, pages.
 const HOST_MEMORY_ENTRY: usize = 16;
 
-impl Device {
+impl NvmeFacts {
     /// Lends the controller as much memory as it requests and as is available, in one piece (8.9 of
     /// 2.0). If the controller refuses, or requires more than is available, bring-up continues
     /// without.

@@ -1,6 +1,6 @@
 //! Bring-up as a list of steps (3.5.1), in the same order as in Linux.
 
-use crate::Error;
+use crate::NvmeError;
 use crate::channel::Run;
 use crate::control::Core;
 use crate::places::create_queues;
@@ -53,8 +53,8 @@ impl BringUp {
             };
             match result {
                 Ok(()) => {}
-                Err(Stop::Failed(Error::Failed(cause))) => {
-                    return Err(Stop::Failed(Error::Step { step: step.name, cause }));
+                Err(Stop::Failed(NvmeError::Failed(cause))) => {
+                    return Err(Stop::Failed(NvmeError::Step { step: step.name, cause }));
                 }
                 Err(stop) => return Err(stop),
             }

@@ -1,7 +1,7 @@
 //! Layout of everything the controller reads and writes in the driver's DMA memory.
 
-use crate::Options;
-use crate::error::Error;
+use crate::NvmeOptions;
+use crate::error::NvmeError;
 use flysch_api::machine::DmaRegion;
 use flysch_wire::nvme::{command, completion, prp};
 
@@ -35,7 +35,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Size of the driver's memory for these options, bytes, wherever it starts.
-    pub(crate) fn len(options: &Options) -> usize {
+    pub(crate) fn len(options: &NvmeOptions) -> usize {
         let lane = Self::lane_len(options.depth.into(), list_len(options));
         (FIXED_PAGES + 1) * PAGE
             + usize::from(options.lanes.max(1)) * lane
@@ -63,10 +63,14 @@ impl Layout {
     }
 
     /// Divides `memory` into its parts.
-    pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        memory: &DmaRegion,
+        options: &NvmeOptions,
+        depth: usize,
+    ) -> Result<Self, NvmeError> {
         let needed = Self::len(options);
         if memory.len() < needed {
-            return Err(Error::MemoryTooSmall { needed, given: memory.len() });
+            return Err(NvmeError::MemoryTooSmall { needed, given: memory.len() });
         }
         let page = PAGE as u64;
         let start = (memory.address().next_multiple_of(page) - memory.address()) as usize;
@@ -125,13 +129,13 @@ impl Layout {
 }
 
 /// Number of bytes lent to the controller.
-fn host_memory_len(options: &Options) -> usize {
+fn host_memory_len(options: &NvmeOptions) -> usize {
     options.host_memory as usize / PAGE * PAGE
 }
 
 /// Bytes of a list that names all pages of the longest transfer except the first; a power of two,
 /// so that no list crosses a page boundary.
-fn list_len(options: &Options) -> usize {
+fn list_len(options: &NvmeOptions) -> usize {
     let pages = options.transfer_max as usize / PAGE + 1;
     (pages * prp::ENTRY).next_power_of_two().clamp(64, PAGE)
 }

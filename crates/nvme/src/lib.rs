@@ -37,10 +37,10 @@
 //! ```
 //! use flysch_api::command::{Command, Nvme, Port as _};
 //! use flysch_api::machine::{Clock, Machine};
-//! use flysch_nvme::{Error, Host, Options};
+//! use flysch_nvme::{Host, NvmeError, NvmeOptions};
 //!
-//! fn first_answer<M: Machine>(machine: M, read: Command<Nvme>) -> Result<(), Error> {
-//!     let options = Options::default();
+//! fn first_answer<M: Machine>(machine: M, read: Command<Nvme>) -> Result<(), NvmeError> {
+//!     let options = NvmeOptions::default();
 //!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
 //!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
 //!     host.bring_up(&machine)?;
@@ -88,12 +88,12 @@ mod recover;
 mod shared;
 mod time;
 
-pub use error::{Cause, Error};
-pub use facts::{Device, NAMESPACES_MAX, Namespace};
+pub use error::{Cause, NvmeError};
+pub use facts::{NAMESPACES_MAX, Namespace, NvmeFacts};
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Host, Progress, State};
 pub use init::{STEPS, Step};
 pub use operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
-pub use options::{Options, Timeouts};
+pub use options::{NvmeOptions, Timeouts};
 pub use port::Port;
 pub use quirks::{Quirk, Quirks};

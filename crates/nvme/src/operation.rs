@@ -1,6 +1,6 @@
 //! Operations of a [`Host`](crate::Host), and their results.
 
-use crate::Error;
+use crate::NvmeError;
 use crate::channel::{Channel, Run};
 use crate::control::Core;
 use alloc::boxed::Box;
@@ -112,7 +112,7 @@ impl AdminCommand {
             AdminOpcode::DoorbellBufferConfig,
         ];
         if own.contains(&AdminOpcode::from_bits(self.opcode)) {
-            return Err(Error::Unsupported("an admin command of the driver's own").into());
+            return Err(NvmeError::Unsupported("an admin command of the driver's own").into());
         }
         let bytes = match &self.data {
             AdminData::None => 0,
@@ -120,7 +120,7 @@ impl AdminCommand {
             AdminData::Out(data) => data.len(),
         };
         if bytes > channel.layout.admin_data.len() {
-            return Err(Error::Unsupported("more than a page of admin data").into());
+            return Err(NvmeError::Unsupported("more than a page of admin data").into());
         }
         let mut entry = self.entry();
         if bytes > 0 {

@@ -22,7 +22,7 @@ impl Default for Timeouts {
 
 /// Options of the driver. `Options::default()` suits one thread and any controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct NvmeOptions {
     /// Number of lanes, each a [`Port`](crate::Port) with its own queue pair; at least 1.
     pub lanes: u16,
     /// Commands in flight per lane, 1 to [`DEPTH_MAX`](Self::DEPTH_MAX); less if the controller's
@@ -59,14 +59,14 @@ pub struct Options {
     pub timeouts: Timeouts,
 }
 
-impl Options {
+impl NvmeOptions {
     /// Maximum transfer of one command, bytes: a list of pages that itself fits one page.
     pub const TRANSFER_MAX: u32 = 2 << 20;
     /// Maximum number of commands of one lane: ten bits of the command id.
     pub const DEPTH_MAX: u16 = 1023;
 }
 
-impl Default for Options {
+impl Default for NvmeOptions {
     fn default() -> Self {
         Self {
             lanes: 1,

@@ -4,7 +4,7 @@
 use crate::Cause;
 use crate::admin::set_feature;
 use crate::channel::{Channel, Run};
-use crate::facts::Device;
+use crate::facts::NvmeFacts;
 use crate::layout::{Layout, PAGE};
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
@@ -20,7 +20,7 @@ use flysch_wire::nvme::{AdminOpcode, FeatureId, Sqe};
 const ADDRESS_MIN: u64 = 1 << 32;
 
 /// A queue pair for each lane, and doorbells in memory if the controller can read them there.
-pub(crate) fn create_queues<M: Machine>(channel: &mut Channel<M>, device: &Device) -> Run<()> {
+pub(crate) fn create_queues<M: Machine>(channel: &mut Channel<M>, device: &NvmeFacts) -> Run<()> {
     let lanes = channel.options.lanes;
     let wanted = QueueCounts::new().with_submission(lanes - 1).with_completion(lanes - 1);
     let granted = channel.must(set_feature(FeatureId::Queues, wanted.into_bits()))?;
@@ -119,7 +119,7 @@ fn place_controller_memory<M: Machine>(channel: &Channel<M>) -> Option<u64> {
 
 /// Makes the controller read doorbells from memory, if it supports that. If it refuses,
 /// registers are used.
-fn share_doorbells<M: Machine>(channel: &mut Channel<M>, device: &Device) -> Run<()> {
+fn share_doorbells<M: Machine>(channel: &mut Channel<M>, device: &NvmeFacts) -> Run<()> {
     channel.effect(|channel| channel.shared.set_shadows(false));
     let last = cq_head(channel.options.lanes, channel.cap.dstrd()) - DOORBELLS;
     let fits = last as usize + size_of::<u32>() <= PAGE;

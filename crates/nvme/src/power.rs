@@ -2,7 +2,7 @@
 //! states it may enter by itself, and when.
 
 use crate::channel::{Channel, Run};
-use crate::facts::Device;
+use crate::facts::NvmeFacts;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
 use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
@@ -31,7 +31,7 @@ pub(crate) fn table(controller: &IdentifyController) -> [u8; APST_BYTES] {
     table
 }
 
-impl Device {
+impl NvmeFacts {
     /// Lets a controller with such states enter them by itchannel. If it refuses, it stays awake.
     pub(crate) fn save_power<M: Machine>(&mut self, channel: &mut Channel<M>) -> Run<()> {
         channel.effect(|_| self.saves_power = false);

@@ -21,7 +21,7 @@ use crate::history::ErrorKind;
 use crate::init::BringUp;
 use crate::shared::cause;
 use crate::time::MS;
-use crate::{Cause, Error};
+use crate::{Cause, NvmeError};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
 use flysch_script::{Primitives, Replay, settled};
@@ -89,7 +89,7 @@ impl Recovery {
                     core.channel.order(Order::GONE);
                     core.channel.lanes_obey()?;
                     core.channel.script.turn_page();
-                    return Err(Error::Gone.into());
+                    return Err(NvmeError::Gone.into());
                 }
             };
             core.channel.script.turn_page();
@@ -111,7 +111,7 @@ impl Recovery {
                 core.channel.script.abandon();
                 self.resets += 1;
                 self.bring_up = BringUp::default();
-                let removed = matches!(error, Error::Step { cause: Cause::Removed, .. });
+                let removed = matches!(error, NvmeError::Step { cause: Cause::Removed, .. });
                 let more = self.resets < RESETS && !removed;
                 Ok(Some(if more { Stage::Rest } else { Stage::Gone }))
             }
@@ -194,7 +194,7 @@ fn stop<M: Machine>(core: &mut Core<M>) -> Run<Stage> {
 fn reset_subsystem<M: Machine>(core: &mut Core<M>) -> Run<Stage> {
     let channel = &mut core.channel;
     if !channel.cap.nssrs() {
-        return Err(Error::Unsupported("NVM subsystem reset").into());
+        return Err(NvmeError::Unsupported("NVM subsystem reset").into());
     }
     channel.order(Order::PAUSE);
     channel.lanes_obey()?;

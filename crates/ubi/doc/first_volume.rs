@@ -1,11 +1,11 @@
 use flysch_api::flash::FlashMut;
 use flysch_api::volume::{Volume as _, VolumeMut as _};
-use flysch_ubi::{DeviceOptions, Error, FormatOptions, NewVolume, Ubi, UbiDevice, find_images};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, Ubi, UbiDevice, UbiError, find_images};
 
 /// Makes `flash` an empty UBI device (ubiformat) with a volume `env` (ubimkvol), and writes `text`
 /// into its first logical erase block, which is replaced as a whole or stays as it was, whenever
 /// the power goes. What is read then is what is on the flash.
-pub fn first_volume<F: FlashMut>(flash: F, text: &[u8]) -> Result<Vec<u8>, Error> {
+pub fn first_volume<F: FlashMut>(flash: F, text: &[u8]) -> Result<Vec<u8>, UbiError> {
     let mut device = UbiDevice::format(flash, &FormatOptions::new(7), &DeviceOptions::default())?;
     let id = device.create(&NewVolume::dynamic(b"env", 4))?;
     let unit = device.write_size() as usize;

@@ -101,7 +101,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         match self.flash.read(self.start(peb) + u64::from(offset), &mut bytes) {
             Ok(corrected) => Ok((bytes, corrected.needs_scrub(self.flash.geometry()))),
             // The header's own CRC judges what error correction could not repair.
-            Err(flysch_api::flash::Error::Uncorrectable { .. }) => Ok((bytes, true)),
+            Err(flysch_api::flash::FlashError::Uncorrectable { .. }) => Ok((bytes, true)),
             Err(_) => Err(HeaderError::Short),
         }
     }
@@ -212,7 +212,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
     pub(crate) fn is_ruin(&self, peb: u32, offset: u32) -> bool {
         let mut data = alloc::vec![0; (self.image.peb_size - offset) as usize];
         match self.flash.read(self.start(peb) + u64::from(offset), &mut data) {
-            Err(flysch_api::flash::Error::Uncorrectable { .. }) => true,
+            Err(flysch_api::flash::FlashError::Uncorrectable { .. }) => true,
             Err(_) => false,
             Ok(_) => is_blank(&data),
         }

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
 use flysch_wire::ubi::fastmap::{
-    EraseCounter, FastmapError, Header, MapHeader, Pool, START_MAX, SUPERBLOCK_VOLUME, Superblock,
-    UNMAPPED, Volume,
+    EraseCounter, FastmapError, FastmapVolume, Header, MapHeader, Pool, START_MAX,
+    SUPERBLOCK_VOLUME, Superblock, UNMAPPED,
 };
 use flysch_wire::ubi::{
     Compatibility, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VOLUMES_MAX, VidHeader, VolumeKind, crc32,
@@ -120,7 +120,7 @@ fn load<F: Flash + ?Sized>(
         + Header::SIZE
         + 2 * Pool::SIZE
         + pebs as usize * (EraseCounter::SIZE + 4)
-        + (MapHeader::SIZE + Volume::SIZE) * (VOLUMES_MAX as usize + 1);
+        + (MapHeader::SIZE + FastmapVolume::SIZE) * (VOLUMES_MAX as usize + 1);
     if locations.len() != needed.div_ceil(leb_size) || locations[0] != anchor {
         return Err(FastmapError("the fastmap is of a device of another size"));
     }
@@ -233,7 +233,7 @@ fn read_maps<F: Flash + ?Sized>(
     let table_changed = tables.iter().any(|key| attach.claims.contains_key(key));
     let mut unseen = Vec::new();
     for _ in 0..header.volumes {
-        let volume = Volume::parse(cursor.take(Volume::SIZE)?)?;
+        let volume = FastmapVolume::parse(cursor.take(FastmapVolume::SIZE)?)?;
         let map = MapHeader::parse(cursor.take(MapHeader::SIZE)?)?;
         let is_doubted = attach.purpose == Purpose::Read
             || volume.volume >= INTERNAL_VOLUME_START
@@ -263,7 +263,7 @@ fn read_maps<F: Flash + ?Sized>(
 fn believe<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     peb: u32,
-    volume: &Volume,
+    volume: &FastmapVolume,
     lnum: u32,
 ) -> Result<(), FastmapError> {
     let leb_size = attach.reader.image.peb_size - attach.offsets.data;

@@ -1,6 +1,6 @@
 //! A volume as flash, for file systems that know erase blocks but not LEBs (Linux: gluebi).
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind};
 use flysch_api::volume::{Volume, VolumeMut};
 
 /// A volume presented as flash: its erase blocks are the LEBs, and its write size is that of the
@@ -14,15 +14,15 @@ use flysch_api::volume::{Volume, VolumeMut};
 #[derive(Clone, Debug)]
 pub struct Gluebi<V> {
     volume: V,
-    geometry: Geometry,
+    geometry: FlashGeometry,
 }
 
 impl<V: Volume> Gluebi<V> {
     /// `volume` over a flash with geometry `below`, from which it takes the error correction.
-    pub fn new(volume: V, below: &Geometry) -> Self {
+    pub fn new(volume: V, below: &FlashGeometry) -> Self {
         let own = volume.geometry();
         let unit = own.write_size.unwrap_or(below.write_size);
-        let geometry = Geometry {
+        let geometry = FlashGeometry {
             kind: Kind::UbiVolume,
             size: u64::from(own.leb_size) * u64::from(own.lebs),
             erase_size: own.leb_size,
@@ -53,11 +53,11 @@ impl<V: Volume> Gluebi<V> {
 }
 
 impl<V: Volume> Flash for Gluebi<V> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let (mut corrected, mut failed) = (Corrected::NONE, None);
         let (mut at, mut rest) = (offset, buffer);
@@ -68,8 +68,8 @@ impl<V: Volume> Flash for Gluebi<V> {
             match self.volume.read(lnum, inside, part) {
                 Ok(found) => corrected += found,
                 // The bytes are there all the same, and so are those behind them.
-                Err(Error::Uncorrectable { .. }) => {
-                    failed.get_or_insert(Error::Uncorrectable { offset: at });
+                Err(FlashError::Uncorrectable { .. }) => {
+                    failed.get_or_insert(FlashError::Uncorrectable { offset: at });
                 }
                 Err(error) => return Err(error),
             }
@@ -87,7 +87,7 @@ impl<V: Volume> Flash for Gluebi<V> {
 }
 
 impl<V: VolumeMut> FlashMut for Gluebi<V> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -101,13 +101,13 @@ impl<V: VolumeMut> FlashMut for Gluebi<V> {
     }
 
     /// Discards the LEB. Its content is gone when this returns: a power cut does not bring it back.
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         self.volume.unmap(block)?;
         self.volume.sync()
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.volume.sync()
     }
 }

@@ -43,8 +43,8 @@ pub use attach::{AttachOptions, FastmapUse, Ubi};
 pub use attach_error::AttachError;
 pub use blocks::{Block, Content, Offsets};
 pub use device::{
-    Account, DeviceOptions, DeviceVolume, Error, FormatOptions, NewVolume, ReadOnly, Statistics,
-    UbiDevice, Update,
+    Account, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, ReadOnly, Statistics,
+    UbiDevice, UbiError, Update,
 };
 pub use gluebi::Gluebi;
 pub use locate::{UbiImage, find_images};

@@ -2,7 +2,7 @@ use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
 
-use flysch_api::flash::{self, Corrected, Flash, Geometry};
+use flysch_api::flash::{self, Corrected, Flash, FlashGeometry};
 use flysch_api::volume::{LebState, Volume};
 use flysch_random::SplitMix64;
 use flysch_wire::ubi::{
@@ -19,13 +19,13 @@ const LEB_SIZE: u32 = PEB_SIZE - 128;
 /// A flash that is a byte vector.
 #[derive(Clone, Debug)]
 struct Memory {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     bytes: Vec<u8>,
 }
 
 impl Memory {
     fn new(bytes: Vec<u8>) -> Self {
-        Self { geometry: Geometry::nor(bytes.len() as u64, PEB_SIZE), bytes }
+        Self { geometry: FlashGeometry::nor(bytes.len() as u64, PEB_SIZE), bytes }
     }
 
     fn erased(pebs: u32) -> Self {
@@ -67,11 +67,11 @@ impl Memory {
 }
 
 impl Flash for Memory {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::FlashError> {
         self.geometry.check(offset, buffer.len())?;
         buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
         Ok(Corrected::NONE)
@@ -150,7 +150,7 @@ fn a_clean_image_attaches_without_findings() {
     assert_eq!(volume.state(1), LebState::Unmapped);
     assert_eq!((&read(&ubi, 0), read(&ubi, 1)), (b"zero", [0xff; 4]));
     let beyond = Volume::read(&volume, 5, 0, &mut [0]);
-    assert_eq!(beyond, Err(flash::Error::OutOfRange));
+    assert_eq!(beyond, Err(flash::FlashError::OutOfRange));
     let mut bytes = [0; 8];
     let _ = Flash::read(&volume, u64::from(LEB_SIZE) * 2 - 4, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\xff\xff\xff\xfftwo\xff", "LEBs lie one behind the other");
@@ -329,8 +329,13 @@ fn with_fastmap() -> Memory {
     for (volume, map) in [(0, &[2, u32::MAX, 3, u32::MAX, u32::MAX][..]), (LAYOUT_VOLUME, &[0, 1])]
     {
         let kind = VolumeKind::Dynamic;
-        let header =
-            fastmap::Volume { volume, kind, data_pad: 0, used_ebs: 0, last_eb_bytes: LEB_SIZE };
+        let header = fastmap::FastmapVolume {
+            volume,
+            kind,
+            data_pad: 0,
+            used_ebs: 0,
+            last_eb_bytes: LEB_SIZE,
+        };
         data.extend_from_slice(&header.emit());
         let reserved_pebs = map.len() as u32;
         data.extend_from_slice(&fastmap::MapHeader { reserved_pebs }.emit());

@@ -27,7 +27,7 @@ pub struct UbiVolume<F> {
     image: UbiImage,
     offsets: Offsets,
     info: VolumeInfo,
-    geometry: flash::Geometry,
+    geometry: flash::FlashGeometry,
     /// A block whose content was read while attaching and is not read again.
     fresh: Option<Arc<Fresh>>,
 }
@@ -41,7 +41,7 @@ impl<F: Flash> UbiVolume<F> {
     ) -> Self {
         let size = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
         let below = flash.geometry();
-        let geometry = flash::Geometry {
+        let geometry = flash::FlashGeometry {
             kind: Kind::UbiVolume,
             size: info.used_bytes.unwrap_or(size),
             erase_size: info.leb_size,
@@ -124,7 +124,7 @@ impl<F: Flash> UbiVolume<F> {
 /// What is wrong with a LEB of a static volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LebError {
-    Flash(flash::Error),
+    Flash(flash::FlashError),
     Header(HeaderError),
     /// More bytes than a LEB has.
     DataSize,
@@ -134,8 +134,8 @@ enum LebError {
     },
 }
 
-impl From<flash::Error> for LebError {
-    fn from(error: flash::Error) -> Self {
+impl From<flash::FlashError> for LebError {
+    fn from(error: flash::FlashError) -> Self {
         Self::Flash(error)
     }
 }
@@ -171,10 +171,15 @@ impl<F: Flash> Volume for UbiVolume<F> {
         self.peb(lnum).map_or(LebState::Unmapped, |peb| LebState::Mapped(Some(peb)))
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(
+        &self,
+        lnum: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, flash::FlashError> {
         let end = u64::from(offset) + buffer.len() as u64;
         if lnum >= self.info.reserved_pebs || end > u64::from(self.info.leb_size) {
-            return Err(flash::Error::OutOfRange);
+            return Err(flash::FlashError::OutOfRange);
         }
         if let Some(data) = self.fresh(lnum) {
             let known = data.get(offset as usize..).unwrap_or_default();
@@ -207,11 +212,11 @@ impl<F: Flash> Volume for UbiVolume<F> {
 }
 
 impl<F: Flash> Flash for UbiVolume<F> {
-    fn geometry(&self) -> &flash::Geometry {
+    fn geometry(&self) -> &flash::FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let mut corrected = Corrected::NONE;
         let mut at = offset;

@@ -7,7 +7,7 @@ use core::fmt;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash;
-use flysch_api::vfs::{Damage, Error, Inode};
+use flysch_api::vfs::{Damage, FsError, Inode};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptError;
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
@@ -24,7 +24,7 @@ pub(crate) enum Cause {
     /// Not an LPT node, or a damaged one.
     Lpt(LptError),
     /// The flash could not be read.
-    Flash(flash::Error),
+    Flash(flash::FlashError),
     /// A good node, but not the one expected here.
     Mismatch(&'static str),
     /// A place where such a node cannot lie.
@@ -79,7 +79,7 @@ pub(crate) struct Fault {
     pub(crate) cause: Cause,
 }
 
-impl From<Fault> for Error {
+impl From<Fault> for FsError {
     fn from(fault: Fault) -> Self {
         match fault.cause {
             Cause::Flash(_) => Self::Medium(fault.place),
@@ -217,7 +217,7 @@ impl<V: Volume> Access<V> {
         let room = scratch.room(length as usize);
         match self.volume.read(lnum, offset, room) {
             // The node's CRC judges what error correction could not repair.
-            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
             Err(error) => return Err(Cause::Flash(error)),
         }
         if is_held {

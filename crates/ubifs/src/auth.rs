@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::finding::Place;
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_wire::ubifs::{
     Authentication, Group, HASH_MAX, HEADER_SIZE, Header, JOURNAL_HEADS, Node, Superblock,
     SuperblockFlags,
@@ -189,7 +189,7 @@ pub enum AuthError {
         /// Which part.
         structure: &'static str,
         /// Why, and where it lies.
-        cause: Error,
+        cause: FsError,
     },
 }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
+    Attributes, DeviceNumber, Entry, FileFlags, FileKind, FileSystem, FsError, Inode, NameVisitor,
     Statistics, Timestamp, Visitor,
 };
 use flysch_api::volume::Volume;
@@ -81,19 +81,19 @@ impl<V: Volume> Ubifs<V> {
     fn with_inode<T>(
         &self,
         inode: Inode,
-        read: impl FnOnce(&InodeNode<'_>, Location) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        read: impl FnOnce(&InodeNode<'_>, Location) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
         let inode = number(inode.0)?;
-        let at = self.store.find(Key::inode_node(inode))?.ok_or(Error::NotFound)?;
+        let at = self.store.find(Key::inode_node(inode))?.ok_or(FsError::NotFound)?;
         let mut scratch = Scratch::new();
         let node = self.store.inode(inode, at, &mut scratch)?;
         if node.flags.contains(InodeFlags::XATTR) {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         read(&node, at)
     }
 
-    pub(crate) fn bad_inode(&self, at: Location, name: &'static str) -> Error {
+    pub(crate) fn bad_inode(&self, at: Location, name: &'static str) -> FsError {
         self.store.fault(at, NodeKind::Inode, field(name)).into()
     }
 
@@ -102,7 +102,7 @@ impl<V: Volume> Ubifs<V> {
         self.with_inode(inode, |node, _| Ok(node.links)).unwrap_or(0)
     }
 
-    pub(crate) fn stat(&self, inode: Inode) -> Result<Stat, Error> {
+    pub(crate) fn stat(&self, inode: Inode) -> Result<Stat, FsError> {
         self.with_inode(inode, |node, at| {
             let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
             Ok(Stat { kind, size: self.size_of(node), flags: node.flags })
@@ -118,9 +118,9 @@ impl<V: Volume> Ubifs<V> {
     ///
     /// Its files are not lost with its attributes, so it is shown with made-up ones; the check
     /// reports it. The root directory always exists.
-    fn is_ruined_directory(&self, inode: Inode, error: &Error) -> bool {
+    fn is_ruined_directory(&self, inode: Inode, error: &FsError) -> bool {
         let Ok(number) = number(inode.0) else { return false };
-        if !matches!(error, Error::Damaged { .. } | Error::Medium(_) | Error::NotFound) {
+        if !matches!(error, FsError::Damaged { .. } | FsError::Medium(_) | FsError::NotFound) {
             return false;
         }
         let mut any = number == ROOT_INODE;
@@ -131,7 +131,7 @@ impl<V: Volume> Ubifs<V> {
         any
     }
 
-    fn directory(&self, inode: Inode) -> Result<(u32, Stat), Error> {
+    fn directory(&self, inode: Inode) -> Result<(u32, Stat), FsError> {
         let stat = match self.stat(inode) {
             Err(error) if self.is_ruined_directory(inode, &error) => {
                 let (kind, flags) = (FileKind::Directory, InodeFlags::default());
@@ -140,12 +140,12 @@ impl<V: Volume> Ubifs<V> {
             stat => stat?,
         };
         if stat.kind != FileKind::Directory {
-            return Err(Error::NotDirectory);
+            return Err(FsError::NotDirectory);
         }
         Ok((number(inode.0)?, stat))
     }
 
-    fn read_symlink(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_symlink(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         self.with_inode(inode, |node, at| {
             let plain;
             let target = match node.flags.contains(InodeFlags::ENCRYPTED) {
@@ -172,7 +172,7 @@ impl<V: Volume> Ubifs<V> {
         size: u64,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let left = size.saturating_sub(offset);
         let length = left.min(buffer.len() as u64) as usize;
         let block_size = u64::from(BLOCK_SIZE);
@@ -210,7 +210,7 @@ impl<V: Volume> Ubifs<V> {
             Some((_, fault)) => Err(fault.into()),
             None => {
                 buffer[filled.min(length)..length].fill(0);
-                walked.map(|()| length).map_err(Error::from)
+                walked.map(|()| length).map_err(FsError::from)
             }
         }
     }
@@ -347,26 +347,26 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         let (parent, stat) = self.directory(directory)?;
         if !is_name(name) || name.len() > NAME_MAX {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         let stored;
         let name = match stat.is_encrypted() {
             true => {
-                stored = self.stored_name(parent, name)?.ok_or(Error::NotFound)?;
+                stored = self.stored_name(parent, name)?.ok_or(FsError::NotFound)?;
                 &stored[..]
             }
             false => name,
         };
         match self.store.find_name(EntryKind::Directory, parent, name)? {
             Some((_, inode, _)) => Ok(Inode(inode)),
-            None => Err(Error::NotFound),
+            None => Err(FsError::NotFound),
         }
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
         let read = self.with_inode(inode, |node, at| {
             let size = self.shown_size(node);
             describe(node, size).map_err(|field| self.bad_inode(at, field))
@@ -377,7 +377,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         }
     }
 
-    fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), FsError> {
         let (parent, stat) = self.directory(directory)?;
         // Without the key, or support for its cipher, names are shown as stored.
         let names = if stat.is_encrypted() { self.names_of(parent).ok() } else { None };
@@ -405,7 +405,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let stat = self.stat(inode)?;
         match stat.kind {
             FileKind::Regular => {
@@ -417,12 +417,12 @@ impl<V: Volume> FileSystem for Ubifs<V> {
                 self.read_regular((number, cipher.as_ref()), stat.size, offset, buffer)
             }
             FileKind::Symlink => self.read_symlink(inode, offset, buffer),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::NoContent),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::NoContent),
         }
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         let stat = self.stat(inode)?;
         if stat.kind != FileKind::Regular {
             return Ok((offset < stat.size).then_some(offset..stat.size));
@@ -448,7 +448,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         Ok(range.filter(|range| range.start < range.end))
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         let mut fault = None;
         let walked = self.store.names(EntryKind::Xattr, number(inode.0)?, 0, &mut |name| {
             match name.entry {
@@ -462,22 +462,22 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         let _ = self.stat(inode)?;
         if !is_xattr_name(name) || name.len() > NAME_MAX {
-            return Err(Error::NoAttribute);
+            return Err(FsError::NoAttribute);
         }
         let found = self.store.find_name(EntryKind::Xattr, number(inode.0)?, name)?;
-        let (_, value, _) = found.ok_or(Error::NoAttribute)?;
+        let (_, value, _) = found.ok_or(FsError::NoAttribute)?;
         let value = number(value)?;
-        let at = self.store.find(Key::inode_node(value))?.ok_or(Error::NotFound)?;
+        let at = self.store.find(Key::inode_node(value))?.ok_or(FsError::NotFound)?;
         let mut scratch = Scratch::new();
         let node = self.store.inode(value, at, &mut scratch)?;
         if !node.flags.contains(InodeFlags::XATTR) {
             return Err(self.bad_inode(at, "flags"));
         }
         let room = buffer.get_mut(..node.data.len());
-        room.ok_or(Error::BufferTooSmall(node.data.len()))?.copy_from_slice(node.data);
+        room.ok_or(FsError::BufferTooSmall(node.data.len()))?.copy_from_slice(node.data);
         Ok(node.data.len())
     }
 }

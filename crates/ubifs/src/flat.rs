@@ -28,7 +28,7 @@ impl<F: Flash> FlatImage<F> {
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
         match flash.read(0, &mut bytes) {
             // The node's CRC judges what error correction could not repair.
-            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
             Err(_) => return None,
         }
         let Ok((_, Node::Superblock(superblock))) = Node::parse(&bytes, BranchFormat::default())
@@ -68,9 +68,14 @@ impl<F: Flash> Volume for FlatImage<F> {
         if self.stored(lnum, 0).1 > 0 { LebState::Mapped(None) } else { LebState::Unmapped }
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(
+        &self,
+        lnum: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, flash::FlashError> {
         if !self.is_inside(lnum, offset, buffer.len()) {
-            return Err(flash::Error::OutOfRange);
+            return Err(flash::FlashError::OutOfRange);
         }
         let (at, stored) = self.stored(lnum, offset);
         let there = stored.min(buffer.len() as u64) as usize;
@@ -89,10 +94,10 @@ impl<F: Flash> Volume for FlatImage<F> {
 
 impl<F: FlashMut> FlatImage<F> {
     /// The erase block that holds LEB `lnum`.
-    fn block(&self, lnum: u32) -> Result<u32, flash::Error> {
+    fn block(&self, lnum: u32) -> Result<u32, flash::FlashError> {
         let geometry = self.flash.geometry();
         if geometry.erase_size != self.leb_size {
-            return Err(flash::Error::Unsupported);
+            return Err(flash::FlashError::Unsupported);
         }
         geometry.check_block(lnum).map(|()| lnum)
     }
@@ -104,34 +109,34 @@ impl<F: FlashMut> FlatImage<F> {
 }
 
 impl<F: FlashMut> VolumeMut for FlatImage<F> {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), flash::Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), flash::FlashError> {
         self.block(lnum)?;
         if !self.is_inside(lnum, offset, data.len()) {
-            return Err(flash::Error::OutOfRange);
+            return Err(flash::FlashError::OutOfRange);
         }
         let (at, _) = self.stored(lnum, offset);
         self.flash.program(at, data)
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), flash::Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), flash::FlashError> {
         if !self.is_inside(lnum, 0, data.len()) {
-            return Err(flash::Error::OutOfRange);
+            return Err(flash::FlashError::OutOfRange);
         }
         let block = self.block(lnum)?;
         self.flash.erase(block)?;
         self.write(lnum, 0, data)
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), flash::Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), flash::FlashError> {
         let block = self.block(lnum)?;
         self.flash.erase(block)
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), flash::Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), flash::FlashError> {
         self.unmap(lnum)
     }
 
-    fn sync(&mut self) -> Result<(), flash::Error> {
+    fn sync(&mut self) -> Result<(), flash::FlashError> {
         self.flash.sync()
     }
 }

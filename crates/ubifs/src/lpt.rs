@@ -54,7 +54,7 @@ pub(crate) struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TreeFull;
 
-impl From<TreeFull> for flysch_api::vfs::Error {
+impl From<TreeFull> for flysch_api::vfs::FsError {
     fn from(TreeFull: TreeFull) -> Self {
         Self::NoSpace
     }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Damage, Error, FileKind};
+use flysch_api::vfs::{Damage, FileKind, FsError};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, Data, DirectoryEntry, EntryKind, InodeFlags, InodeNode, Key, NodeKind,
@@ -58,10 +58,10 @@ pub(crate) fn decrypt_block<'b>(
 
 impl<V: Volume> Store<V> {
     /// The encryption context stored with a file.
-    pub(crate) fn context(&self, inode: u32) -> Result<Context, Error> {
+    pub(crate) fn context(&self, inode: u32) -> Result<Context, FsError> {
         let found = self.find_name(EntryKind::Xattr, inode, CONTEXT_NAME)?;
         let (structure, place) = ("encryption context", Default::default());
-        let missing = Error::Damaged { structure, place, cause: Damage::Missing };
+        let missing = FsError::Damaged { structure, place, cause: Damage::Missing };
         let (_, value, _) = found.ok_or(missing)?;
         let value = number(value)?;
         let at = self.find(Key::inode_node(value))?.ok_or(missing)?;
@@ -74,23 +74,23 @@ impl<V: Volume> Store<V> {
 
 impl<V: Volume> Ubifs<V> {
     /// The cipher of a file's content or names.
-    pub(crate) fn cipher(&self, inode: u32, use_of: Use) -> Result<FileCipher, Error> {
+    pub(crate) fn cipher(&self, inode: u32, use_of: Use) -> Result<FileCipher, FsError> {
         let keys = self.keys.as_ref().filter(|keys| !keys.masters.is_empty());
-        let keys = keys.ok_or(Error::Encrypted)?;
+        let keys = keys.ok_or(FsError::Encrypted)?;
         self.store.context(inode)?.cipher(&keys.masters, use_of)
     }
 
     /// How to read the names of an encrypted directory.
-    pub(crate) fn names_of(&self, directory: u32) -> Result<Names, Error> {
+    pub(crate) fn names_of(&self, directory: u32) -> Result<Names, FsError> {
         let cipher = self.cipher(directory, Use::Names)?;
         Ok(Names { policy: self.store.context(directory)?.policy, cipher })
     }
 
     /// The target of an encrypted symlink.
-    pub(crate) fn target(&self, node: &InodeNode<'_>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn target(&self, node: &InodeNode<'_>) -> Result<Vec<u8>, FsError> {
         let cipher = self.cipher(node.key.inode(), Use::Names)?;
         let (structure, place) = ("symlink target", Default::default());
-        let bad = Error::Damaged { structure, place, cause: Damage::Encryption };
+        let bad = FsError::Damaged { structure, place, cause: Damage::Encryption };
         decrypt_target(&cipher, node.data).ok_or(bad)
     }
 
@@ -105,10 +105,10 @@ impl<V: Volume> Ubifs<V> {
 
     /// The stored form of a name in an encrypted directory. Without the key, looks for the entry
     /// that is shown by this name; `None` if there is none.
-    pub(crate) fn stored_name(&self, parent: u32, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn stored_name(&self, parent: u32, name: &[u8]) -> Result<Option<Vec<u8>>, FsError> {
         match self.names_of(parent) {
             Ok(names) => Ok(names.stored(name)),
-            Err(Error::Encrypted | Error::Unsupported(_)) => self.find_nokey(parent, name),
+            Err(FsError::Encrypted | FsError::Unsupported(_)) => self.find_nokey(parent, name),
             Err(error) => Err(error),
         }
     }
@@ -118,7 +118,7 @@ impl<V: Volume> Ubifs<V> {
         &self,
         directory: u32,
         shown: &[u8],
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<Vec<u8>>, FsError> {
         let Some(hash) = nokey::hash(shown).filter(|hash| *hash <= Key::VALUE_MAX) else {
             return Ok(None);
         };
@@ -135,7 +135,7 @@ impl<V: Volume> Ubifs<V> {
         });
         match found {
             Some(found) => Ok(Some(found)),
-            None => walked.map(|()| None).map_err(Error::from),
+            None => walked.map(|()| None).map_err(FsError::from),
         }
     }
 

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     Branch, BranchFormat, Compression, DirectoryEntry, EntryKind, HEADER_SIZE, Header, InodeNode,
@@ -489,8 +489,8 @@ pub(crate) fn kind_of(key: Key) -> EntryKind {
 }
 
 /// An inode number in the file system's width.
-pub(crate) fn number(inode: u64) -> Result<u32, Error> {
-    u32::try_from(inode).map_err(|_| Error::NotFound)
+pub(crate) fn number(inode: u64) -> Result<u32, FsError> {
+    u32::try_from(inode).map_err(|_| FsError::NotFound)
 }
 
 /// The cause for a bad field in a node with a good checksum.

@@ -1,14 +1,14 @@
 use flysch_api::command::{Command, Ended, Port as _, Scsi};
 use flysch_api::machine::Machine;
-use flysch_ufs::{Error, Host, Options};
+use flysch_ufs::{Host, UfsError, UfsOptions};
 
 /// Brings a controller up and does one read: `read` makes the command, whose data lies beyond
 /// the driver's own memory. How it ended; its data is there if that is `Good`.
 pub fn first_read<M: Machine>(
     machine: &M,
     read: impl Fn() -> Command<Scsi>,
-) -> Result<Ended, Error> {
-    let options = Options::default();
+) -> Result<Ended, UfsError> {
+    let options = UfsOptions::default();
     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
     let mut host = Host::new(machine.clone(), driver_memory, options)?;
     host.bring_up(machine)?;

@@ -5,7 +5,7 @@ use crate::host::{Host, Progress};
 use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
 use crate::{CryptoKey, RpmbAnswer, RpmbCommand, RpmbUnit};
-use crate::{DevicePower, Error, FirmwarePart, LinkLimits, ResizeState, WriteBoosterStatus};
+use crate::{DevicePower, FirmwarePart, LinkLimits, ResizeState, UfsError, WriteBoosterStatus};
 use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::ufs::descriptor::StringDescriptor;
 use flysch_wire::ufs::query::{
@@ -17,9 +17,9 @@ impl<M: Machine> Host<M> {
     /// Carries out one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither the host nor the clock has an event that could end
-    /// it.
-    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+    /// Why it failed; [`UfsError::Gone`] if neither the host nor the clock has an event that could
+    /// end it.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, UfsError> {
         self.finish_present(clock);
         self.begin(operation)?;
         loop {
@@ -28,7 +28,7 @@ impl<M: Machine> Host<M> {
                 Progress::Busy | Progress::Idle => {
                     let until = self.poll_at();
                     if clock.wait(until) == Wake::Idle && until.is_none() {
-                        return Err(Error::Gone);
+                        return Err(UfsError::Gone);
                     }
                 }
             }
@@ -46,7 +46,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// The step that failed, and why.
-    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), UfsError> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
 
@@ -54,7 +54,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// Why it was not sent, or what the device answered.
-    pub fn query(&mut self, clock: &impl Clock, query: Query) -> Result<Output, Error> {
+    pub fn query(&mut self, clock: &impl Clock, query: Query) -> Result<Output, UfsError> {
         self.run(clock, Operation::Query(query))
     }
 
@@ -67,10 +67,10 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         id: DescriptorId,
         index: u8,
-    ) -> Result<DescriptorBytes, Error> {
+    ) -> Result<DescriptorBytes, UfsError> {
         match self.query(clock, Query::read_descriptor(id).index(index))? {
             Output::Descriptor(bytes) => Ok(bytes),
-            _ => Err(Error::Descriptor(id.name(), None)),
+            _ => Err(UfsError::Descriptor(id.name(), None)),
         }
     }
 
@@ -82,14 +82,14 @@ impl<M: Machine> Host<M> {
         &mut self,
         clock: &impl Clock,
         index: u8,
-    ) -> Result<alloc::string::String, Error> {
+    ) -> Result<alloc::string::String, UfsError> {
         let bytes = self.read_descriptor(clock, DescriptorId::String, index)?;
         let string = StringDescriptor::parse(bytes.as_slice())
-            .map_err(|why| Error::Descriptor(DescriptorId::String.name(), Some(why)))?;
+            .map_err(|why| UfsError::Descriptor(DescriptorId::String.name(), Some(why)))?;
         Ok(string.chars().collect())
     }
 
-    fn value(&mut self, clock: &impl Clock, query: Query) -> Result<u64, Error> {
+    fn value(&mut self, clock: &impl Clock, query: Query) -> Result<u64, UfsError> {
         match self.query(clock, query)? {
             Output::Value(value) => Ok(value),
             _ => Ok(0),
@@ -100,7 +100,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// As for [`query`](Self::query).
-    pub fn read_attribute(&mut self, clock: &impl Clock, id: AttributeId) -> Result<u64, Error> {
+    pub fn read_attribute(&mut self, clock: &impl Clock, id: AttributeId) -> Result<u64, UfsError> {
         self.value(clock, Query::read_attribute(id))
     }
 
@@ -113,7 +113,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         id: AttributeId,
         value: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), UfsError> {
         self.value(clock, Query::write_attribute(id, value)).map(|_| ())
     }
 
@@ -121,7 +121,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// As for [`query`](Self::query).
-    pub fn read_flag(&mut self, clock: &impl Clock, id: FlagId) -> Result<bool, Error> {
+    pub fn read_flag(&mut self, clock: &impl Clock, id: FlagId) -> Result<bool, UfsError> {
         self.value(clock, Query::read_flag(id)).map(|value| value != 0)
     }
 
@@ -129,7 +129,12 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// As for [`query`](Self::query).
-    pub fn write_flag(&mut self, clock: &impl Clock, id: FlagId, set: bool) -> Result<(), Error> {
+    pub fn write_flag(
+        &mut self,
+        clock: &impl Clock,
+        id: FlagId,
+        set: bool,
+    ) -> Result<(), UfsError> {
         let query = if set { Query::set_flag(id) } else { Query::clear_flag(id) };
         self.value(clock, query).map(|_| ())
     }
@@ -144,7 +149,7 @@ impl<M: Machine> Host<M> {
         clock: &impl Clock,
         slot: u8,
         key: CryptoKey,
-    ) -> Result<(), Error> {
+    ) -> Result<(), UfsError> {
         self.run(clock, Operation::ProgramKey { slot, key }).map(|_| ())
     }
 
@@ -152,7 +157,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// As for [`program_key`](Self::program_key).
-    pub fn evict_key(&mut self, clock: &impl Clock, slot: u8) -> Result<(), Error> {
+    pub fn evict_key(&mut self, clock: &impl Clock, slot: u8) -> Result<(), UfsError> {
         self.run(clock, Operation::EvictKey { slot }).map(|_| ())
     }
 
@@ -160,7 +165,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// If no high-speed gear came up; then the link runs as before.
-    pub fn set_link(&mut self, clock: &impl Clock, limits: LinkLimits) -> Result<(), Error> {
+    pub fn set_link(&mut self, clock: &impl Clock, limits: LinkLimits) -> Result<(), UfsError> {
         self.run(clock, Operation::Link(limits)).map(|_| ())
     }
 
@@ -168,7 +173,7 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// What the device answered.
-    pub fn set_power(&mut self, clock: &impl Clock, power: DevicePower) -> Result<(), Error> {
+    pub fn set_power(&mut self, clock: &impl Clock, power: DevicePower) -> Result<(), UfsError> {
         self.run(clock, Operation::Power(power)).map(|_| ())
     }
 
@@ -177,7 +182,7 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; then everything
     /// continues.
-    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), UfsError> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
@@ -186,30 +191,31 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// If the link did not follow; it is reset then.
-    pub fn hibernate(&mut self, clock: &impl Clock, enter: bool) -> Result<(), Error> {
+    pub fn hibernate(&mut self, clock: &impl Clock, enter: bool) -> Result<(), UfsError> {
         self.run(clock, Operation::Hibernate(enter)).map(|_| ())
     }
 
     /// Reads the state of WriteBooster.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there is none.
-    pub fn write_booster(&mut self, clock: &impl Clock) -> Result<WriteBoosterStatus, Error> {
+    /// [`UfsError::Unsupported`] if there is none.
+    pub fn write_booster(&mut self, clock: &impl Clock) -> Result<WriteBoosterStatus, UfsError> {
         match self.run(clock, Operation::WriteBoosterStatus)? {
             Output::WriteBooster(status) => Ok(status),
-            _ => Err(Error::Unsupported("WriteBooster")),
+            _ => Err(UfsError::Unsupported("WriteBooster")),
         }
     }
 
     /// Has the device resize the WriteBooster buffer and waits for the end, successful or not.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the buffer cannot be resized; otherwise what the device answered.
+    /// [`UfsError::Unsupported`] if the buffer cannot be resized; otherwise what the device
+    /// answered.
     pub fn resize_write_booster(
         &mut self,
         clock: &impl Clock,
         direction: WriteBoosterResize,
-    ) -> Result<ResizeState, Error> {
+    ) -> Result<ResizeState, UfsError> {
         const WAIT_MS: u32 = 1000;
         self.run(clock, Operation::ResizeWriteBooster(direction))?;
         loop {
@@ -219,7 +225,7 @@ impl<M: Machine> Host<M> {
                     ..
                 }) => {}
                 Output::Resize(state) => return Ok(state),
-                _ => return Err(Error::Unsupported("resizing the WriteBooster buffer")),
+                _ => return Err(UfsError::Unsupported("resizing the WriteBooster buffer")),
             }
         }
     }
@@ -227,32 +233,36 @@ impl<M: Machine> Host<M> {
     /// Reads the description of the RPMB unit.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there is none, or the controller cannot communicate with it.
-    pub fn rpmb_unit(&mut self, clock: &impl Clock) -> Result<RpmbUnit, Error> {
+    /// [`UfsError::Unsupported`] if there is none, or the controller cannot communicate with it.
+    pub fn rpmb_unit(&mut self, clock: &impl Clock) -> Result<RpmbUnit, UfsError> {
         match self.run(clock, Operation::RpmbUnit)? {
             Output::RpmbUnit(unit) => Ok(unit),
-            _ => Err(Error::Unsupported("replay protected memory")),
+            _ => Err(UfsError::Unsupported("replay protected memory")),
         }
     }
 
     /// Sends one message to replay protected memory and verifies its answer.
     ///
     /// # Errors
-    /// [`Error::Rpmb`] with the device's refusal or the reason why its answer is not trusted;
+    /// [`UfsError::Rpmb`] with the device's refusal or the reason why its answer is not trusted;
     /// otherwise what went wrong in transit, after which the write counter tells whether a write
     /// was done.
-    pub fn rpmb(&mut self, clock: &impl Clock, command: RpmbCommand) -> Result<RpmbAnswer, Error> {
+    pub fn rpmb(
+        &mut self,
+        clock: &impl Clock,
+        command: RpmbCommand,
+    ) -> Result<RpmbAnswer, UfsError> {
         match self.run(clock, Operation::Rpmb(command))? {
             Output::Rpmb(answer) => Ok(answer),
-            _ => Err(Error::Unsupported("replay protected memory")),
+            _ => Err(UfsError::Unsupported("replay protected memory")),
         }
     }
 
     /// Sends a firmware image to the device, resets the device, and checks whether the image runs.
     ///
     /// # Errors
-    /// [`Error::Firmware`] with the device's reason; then the old firmware continues to run.
-    pub fn update_firmware(&mut self, clock: &impl Clock, image: &[u8]) -> Result<(), Error> {
+    /// [`UfsError::Firmware`] with the device's reason; then the old firmware continues to run.
+    pub fn update_firmware(&mut self, clock: &impl Clock, image: &[u8]) -> Result<(), UfsError> {
         for part in FirmwarePart::all(image)? {
             self.run(clock, Operation::WriteFirmware(part))?;
         }
@@ -261,11 +271,11 @@ impl<M: Machine> Host<M> {
         self.believe_firmware(clock)
     }
 
-    fn believe_firmware(&mut self, clock: &impl Clock) -> Result<(), Error> {
+    fn believe_firmware(&mut self, clock: &impl Clock) -> Result<(), UfsError> {
         match self.run(clock, Operation::FirmwareStatus)? {
             Output::Firmware(FfuStatus::NoInformation | FfuStatus::Success) => Ok(()),
-            Output::Firmware(status) => Err(Error::Firmware(status)),
-            _ => Err(Error::Unsupported("field firmware update")),
+            Output::Firmware(status) => Err(UfsError::Firmware(status)),
+            _ => Err(UfsError::Unsupported("field firmware update")),
         }
     }
 
@@ -274,14 +284,14 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; otherwise what the
     /// device answered.
-    pub fn purge(&mut self, clock: &impl Clock) -> Result<PurgeStatus, Error> {
+    pub fn purge(&mut self, clock: &impl Clock) -> Result<PurgeStatus, UfsError> {
         const WAIT_MS: u32 = 1000;
         self.run(clock, Operation::Purge(true))?;
         loop {
             match self.run(clock, Operation::PurgeStatus(WAIT_MS))? {
                 Output::Purge(PurgeStatus::InProgress) => {}
                 Output::Purge(status) => return Ok(status),
-                _ => return Err(Error::Unsupported("purge")),
+                _ => return Err(UfsError::Unsupported("purge")),
             }
         }
     }
@@ -290,10 +300,10 @@ impl<M: Machine> Host<M> {
     ///
     /// # Errors
     /// What the device answered.
-    pub fn read_configuration(&mut self, clock: &impl Clock) -> Result<Configuration, Error> {
+    pub fn read_configuration(&mut self, clock: &impl Clock) -> Result<Configuration, UfsError> {
         match self.run(clock, Operation::ReadConfiguration)? {
             Output::Configuration(configuration) => Ok(configuration),
-            _ => Err(Error::Descriptor("configuration", None)),
+            _ => Err(UfsError::Descriptor("configuration", None)),
         }
     }
 
@@ -301,14 +311,14 @@ impl<M: Machine> Host<M> {
     /// takes effect with the next reset of the device.
     ///
     /// # Errors
-    /// [`Error::Configuration`] if the token is not the plan's, the device is locked or has changed
-    /// since the plan was made; otherwise what the device answered.
+    /// [`UfsError::Configuration`] if the token is not the plan's, the device is locked or has
+    /// changed since the plan was made; otherwise what the device answered.
     pub fn configure(
         &mut self,
         clock: &impl Clock,
         plan: ConfigurationPlan,
         token: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), UfsError> {
         self.run(clock, Operation::Configure { plan, token }).map(|_| ())
     }
 }

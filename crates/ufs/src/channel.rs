@@ -22,14 +22,14 @@ use crate::facts::Facts;
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::options::Options;
+use crate::options::UfsOptions;
 use crate::platform::DmeSetting;
 use crate::quirks::{Correction, Quirks};
 use crate::shared::Shared;
 use crate::task::{self, TaskAction};
 use crate::time::MS;
 use crate::uic::{UicAction, UicCommand};
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine, Registers};
@@ -40,7 +40,7 @@ use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
 /// Result of a procedure.
-pub(crate) type Run<T> = flysch_script::Run<T, Error>;
+pub(crate) type Run<T> = flysch_script::Run<T, UfsError>;
 
 /// What is written down besides numbers: replies of the device, and what the platform said.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub(crate) struct Channel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Layout,
-    pub(crate) options: Options,
+    pub(crate) options: UfsOptions,
     pub(crate) quirks: Quirks,
     pub(crate) version: Ver,
     pub(crate) cap: Cap,

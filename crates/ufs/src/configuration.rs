@@ -9,9 +9,9 @@
 
 use crate::channel::Run;
 use crate::exchange::{Message, Reply};
-use crate::facts::Device;
+use crate::facts::UfsFacts;
 use crate::management::Peer;
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_script::Replay;
@@ -58,10 +58,14 @@ impl ConfigurationPlan {
     /// A plan that turns `from`, as read from the device, into `to`.
     ///
     /// # Errors
-    /// [`Error::Configuration`] with the fault; also if nothing would change.
-    pub fn new(device: &Device, from: &Configuration, to: &Configuration) -> Result<Self, Error> {
+    /// [`UfsError::Configuration`] with the fault; also if nothing would change.
+    pub fn new(
+        device: &UfsFacts,
+        from: &Configuration,
+        to: &Configuration,
+    ) -> Result<Self, UfsError> {
         let layout = ConfigurationLayout::of_device(&device.descriptor)
-            .ok_or(Error::Descriptor("device", None))?;
+            .ok_or(UfsError::Descriptor("device", None))?;
         if from.units.len() != to.units.len() {
             return refuse("the number of logical units is the device's, enable or disable them");
         }
@@ -92,25 +96,26 @@ impl ConfigurationPlan {
     }
 }
 
-fn refuse<T>(why: &'static str) -> Result<T, Error> {
-    Err(Error::Configuration(why))
+fn refuse<T>(why: &'static str) -> Result<T, UfsError> {
+    Err(UfsError::Configuration(why))
 }
 
 /// The descriptors, one per eight units.
 fn pages(
     layout: ConfigurationLayout,
     configuration: &Configuration,
-) -> Result<Vec<[u8; 256]>, Error> {
+) -> Result<Vec<[u8; 256]>, UfsError> {
     let count = configuration.units.len() / UNITS_PER_CONFIGURATION;
     let page = |(n, units): (usize, &[ConfigurationUnit])| {
-        let units: &[_; UNITS_PER_CONFIGURATION] =
-            units.try_into().map_err(|_| Error::Configuration("units come in groups of eight"))?;
+        let units: &[_; UNITS_PER_CONFIGURATION] = units
+            .try_into()
+            .map_err(|_| UfsError::Configuration("units come in groups of eight"))?;
         let more = u8::from(n + 1 < count);
         let header = ConfigurationHeader { b_conf_desc_continue: more, ..configuration.header };
         let mut bytes = [0; 256];
         layout
             .emit(&header, units, &mut bytes)
-            .map_err(|why| Error::Descriptor("configuration", Some(why)))?;
+            .map_err(|why| UfsError::Descriptor("configuration", Some(why)))?;
         Ok(bytes)
     };
     configuration.units.chunks(UNITS_PER_CONFIGURATION).enumerate().map(page).collect()
@@ -121,7 +126,7 @@ fn changes(
     layout: ConfigurationLayout,
     from: &Configuration,
     to: &Configuration,
-) -> Result<Vec<ConfigurationChange>, Error> {
+) -> Result<Vec<ConfigurationChange>, UfsError> {
     let (from, to) = (pages(layout, from)?, pages(layout, to)?);
     let mut changes = Vec::new();
     let header = usize::from(layout.header);
@@ -150,7 +155,7 @@ fn changes(
 }
 
 /// Checks everything about a configuration that depends on the geometry of the device.
-fn check(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), Error> {
+fn check(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), UfsError> {
     let header = &wanted.header;
     if header.b_boot_enable > 1 || header.b_descr_access_en > 1 || header.b_init_power_mode > 1 {
         return refuse("bBootEnable, bDescrAccessEn and bInitPowerMode are 0 or 1");
@@ -179,7 +184,7 @@ fn check(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), Er
     check_capacity(geometry, wanted)
 }
 
-fn check_unit(geometry: &GeometryDescriptor, unit: &ConfigurationUnit) -> Result<(), Error> {
+fn check_unit(geometry: &GeometryDescriptor, unit: &ConfigurationUnit) -> Result<(), UfsError> {
     if unit.b_lu_enable > 2 || unit.b_boot_lun_id > 2 || unit.b_lu_write_protect > 2 {
         return refuse("bLUEnable, bBootLunID and bLUWriteProtect are 0 to 2");
     }
@@ -201,7 +206,7 @@ fn check_unit(geometry: &GeometryDescriptor, unit: &ConfigurationUnit) -> Result
 }
 
 /// dNumAllocUnits already contains the memory type's capacity adjustment factor.
-fn check_capacity(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), Error> {
+fn check_capacity(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), UfsError> {
     let units = wanted.units.iter().filter(|unit| unit.b_lu_enable != 0);
     let allocated: u64 = units.map(|unit| u64::from(unit.d_num_alloc_units)).sum();
     let sectors = u64::from(geometry.b_allocation_unit_size) * u64::from(geometry.d_segment_size);
@@ -215,13 +220,13 @@ impl Configuration {
     /// Reads all configuration descriptors.
     pub(crate) fn read<M: Machine>(peer: &mut Peer<M>) -> Run<Self> {
         let layout = ConfigurationLayout::of_device(&peer.device.descriptor)
-            .ok_or(Error::Descriptor("device", None))?;
+            .ok_or(UfsError::Descriptor("device", None))?;
         let pages = if peer.device.geometry.b_max_number_lu == 1 { 4 } else { 1 };
         let mut configuration = Self { header: ConfigurationHeader::default(), units: Vec::new() };
         for page in (0..pages).rev() {
             let reply = peer.read_descriptor(DescriptorId::Configuration, page)??;
             let view = ConfigurationView::new(reply.bytes(), layout)
-                .map_err(|why| Error::Descriptor("configuration", Some(why)))?;
+                .map_err(|why| UfsError::Descriptor("configuration", Some(why)))?;
             configuration.header = view.header();
             configuration.units.splice(0..0, view.units());
         }
@@ -233,15 +238,15 @@ impl ConfigurationPlan {
     /// Writes the plan, if the device is still what the plan was made from.
     pub(crate) fn write<M: Machine>(&self, peer: &mut Peer<M>, token: u64) -> Run<()> {
         if token != self.token() {
-            return Err(Error::Configuration("the token is that of another plan").into());
+            return Err(UfsError::Configuration("the token is that of another plan").into());
         }
         if peer.read_attribute(AttributeId::ConfigDescrLock)? != 0 {
-            return Err(Error::Configuration("the device is locked (bConfigDescrLock)").into());
+            return Err(UfsError::Configuration("the device is locked (bConfigDescrLock)").into());
         }
         let present = Configuration::read(peer)?;
         if pages(self.layout, &present)? != self.from {
             let why = "the device is not what the plan was made from";
-            return Err(Error::Configuration(why).into());
+            return Err(UfsError::Configuration(why).into());
         }
         for (index, page) in self.to.iter().enumerate() {
             write_page(peer, index as u8, &page[..self.layout.length()])??;
@@ -266,8 +271,8 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn device() -> Device {
-        let mut device = Device::default();
+    fn device() -> UfsFacts {
+        let mut device = UfsFacts::default();
         device.descriptor.b_ud0_base_offset = 0x16;
         device.descriptor.b_ud_config_p_length = 0x1A;
         device.geometry = GeometryDescriptor {
@@ -298,7 +303,7 @@ mod tests {
     fn an_unchanged_configuration_is_never_a_plan() {
         let same = configuration();
         let plan = ConfigurationPlan::new(&device(), &same, &same);
-        assert!(matches!(plan, Err(Error::Configuration(_))));
+        assert!(matches!(plan, Err(UfsError::Configuration(_))));
     }
 
     #[test]
@@ -336,7 +341,7 @@ mod tests {
             let mut to = configuration();
             spoil(&mut to);
             let plan = ConfigurationPlan::new(&device(), &configuration(), &to);
-            assert!(matches!(plan, Err(Error::Configuration(_))), "case {n}");
+            assert!(matches!(plan, Err(UfsError::Configuration(_))), "case {n}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The control plane of a controller: everything there is one of, and switching it on and off.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::{Channel, Run};
 use crate::exchange::HostCommand;
-use crate::facts::{Device, Facts};
+use crate::facts::{Facts, UfsFacts};
 use crate::history::ErrorKind;
 use crate::host_watch;
 use crate::keys::CryptoEngine;
@@ -42,7 +42,7 @@ impl<M: Machine> Core<M> {
             peer: Peer {
                 queues: Queues::new(facts.shape, facts.mcq_cap),
                 channel: Channel::new(machine, layout, shared, facts),
-                device: Device::default(),
+                device: UfsFacts::default(),
             },
             power: Power::default(),
             running: false,
@@ -144,7 +144,7 @@ impl<M: Machine> Core<M> {
             peer.channel.keep(ErrorKind::Skipped, 0, Some("power down"), cause);
         }
         match self.disable(self.peer.channel.options.timeouts.enable_ms) {
-            Err(Stop::Failed(Error::Failed(cause))) => {
+            Err(Stop::Failed(UfsError::Failed(cause))) => {
                 self.peer.channel.keep(ErrorKind::Skipped, 0, Some("disable"), cause);
             }
             other => other?,

@@ -7,7 +7,7 @@
 //! no command that names it can be in flight; lanes refuse commands that name an empty slot or have
 //! data units of another size. The driver clears its own copy of a key when the key is removed.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::{Channel, Run};
 use crate::keys::{CryptoEngine, CryptoKey};
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ impl CryptoEngine {
     ) -> Run<()> {
         let slot = self.check_slot(slot)?;
         if self.capability_of(key).is_none() {
-            return Err(Error::Unsupported("a key of this algorithm, size and data unit").into());
+            return Err(UfsError::Unsupported("a key of this algorithm, size and data unit").into());
         }
         self.change_slot(channel, slot, Some(key))
     }
@@ -35,9 +35,9 @@ impl CryptoEngine {
         self.change_slot(channel, slot, None)
     }
 
-    fn check_slot(&self, slot: u8) -> Result<usize, Error> {
+    fn check_slot(&self, slot: u8) -> Result<usize, UfsError> {
         let slot = usize::from(slot);
-        if slot < self.slots.len() { Ok(slot) } else { Err(Error::Value("the key slot")) }
+        if slot < self.slots.len() { Ok(slot) } else { Err(UfsError::Value("the key slot")) }
     }
 
     fn change_slot<M: Machine>(

@@ -5,7 +5,7 @@ use crate::channel::Run;
 use crate::device_quirks::{DeviceName, DeviceQuirks};
 use crate::management::Peer;
 use crate::time::{MS, US};
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use flysch_api::machine::Machine;
 use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
@@ -36,7 +36,7 @@ impl<M: Machine> Peer<M> {
     pub(crate) fn learn_device(&mut self, board: &mut Board) -> Run<()> {
         let reply = self.read_descriptor(DescriptorId::Device, 0)??;
         let descriptor = DeviceDescriptor::parse(reply.bytes())
-            .map_err(|why| Error::Descriptor("device", Some(why)))?;
+            .map_err(|why| UfsError::Descriptor("device", Some(why)))?;
         let mut name = DeviceName::default();
         if DeviceQuirks::depend_on_name(descriptor.w_manufacturer_id) {
             let string = self.read_descriptor(DescriptorId::String, descriptor.i_product_name)?;
@@ -56,7 +56,7 @@ impl<M: Machine> Peer<M> {
     pub(crate) fn learn_geometry(&mut self) -> Run<()> {
         let reply = self.read_descriptor(DescriptorId::Geometry, 0)??;
         let descriptor = GeometryDescriptor::parse(reply.bytes())
-            .map_err(|why| Error::Descriptor("geometry", Some(why)))?;
+            .map_err(|why| UfsError::Descriptor("geometry", Some(why)))?;
         self.device.geometry = descriptor;
         Ok(())
     }

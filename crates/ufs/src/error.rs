@@ -12,7 +12,7 @@ use flysch_wire::ufs::utrd::Ocs;
 /// this; they have [`Ended`](flysch_api::command::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum UfsError {
     /// The options contradict themselves.
     Options(&'static str),
     /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
@@ -73,7 +73,7 @@ pub enum Error {
     Unsupported(&'static str),
     /// The descriptor that the device sent makes no sense: its name, and what is wrong with its
     /// bytes, unless they are another descriptor's.
-    Descriptor(&'static str, Option<flysch_wire::Error>),
+    Descriptor(&'static str, Option<flysch_wire::WireError>),
     /// A configuration plan was refused.
     Configuration(&'static str),
     /// Replay protected memory: the device refused, or its answer cannot be trusted.
@@ -137,7 +137,7 @@ pub enum Cause {
     InFlight,
 }
 
-impl From<Cause> for Error {
+impl From<Cause> for UfsError {
     fn from(cause: Cause) -> Self {
         Self::Failed(cause)
     }
@@ -175,7 +175,7 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for UfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Options(what) => write!(f, "options: {what}"),
@@ -234,7 +234,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for UfsError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),
@@ -274,7 +274,7 @@ pub enum RpmbError {
     /// The answer does not have the length of an answer, or makes no sense.
     Malformed,
     /// The content of the answer makes no sense.
-    Content(flysch_wire::Error),
+    Content(flysch_wire::WireError),
     /// The region does not exist.
     NoRegion(u8),
     /// The number of blocks is not between 1 and what the device accepts at once, or they are not
@@ -308,7 +308,7 @@ impl fmt::Display for RpmbError {
     }
 }
 
-impl From<RpmbError> for Error {
+impl From<RpmbError> for UfsError {
     fn from(error: RpmbError) -> Self {
         Self::Rpmb(error)
     }

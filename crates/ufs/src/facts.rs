@@ -1,8 +1,8 @@
 //! What is known of controller and device, and how the queues are divided among the lanes.
 
 use crate::device_quirks::DeviceQuirks;
-use crate::error::Error;
-use crate::options::{Options, QueueMode};
+use crate::error::UfsError;
+use crate::options::{QueueMode, UfsOptions};
 use crate::quirks::Quirks;
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::{
@@ -12,7 +12,7 @@ use flysch_wire::ufs::registers::{CAP, Cap, MCQCAP, McqCap, VER, Ver};
 
 /// What bring-up learnt about the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct UfsFacts {
     /// Its device descriptor.
     pub descriptor: DeviceDescriptor,
     /// Its geometry descriptor.
@@ -29,7 +29,7 @@ pub struct Device {
     pub background_operations: bool,
 }
 
-impl Device {
+impl UfsFacts {
     /// bUFSFeaturesSupport.
     pub(crate) fn features(&self) -> UfsFeatures {
         UfsFeatures::from_bits(self.descriptor.b_ufs_features_support)
@@ -77,7 +77,7 @@ impl Shape {
 /// What is known before anything was written.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    pub(crate) options: Options,
+    pub(crate) options: UfsOptions,
     pub(crate) version: Ver,
     pub(crate) cap: Cap,
     pub(crate) mcq_cap: McqCap,
@@ -86,19 +86,19 @@ pub(crate) struct Facts {
 }
 
 /// Reads what the controller is and determines how its queues will be used.
-pub(crate) fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
+pub(crate) fn read_facts<M: Machine>(machine: &M, options: UfsOptions) -> Result<Facts, UfsError> {
     if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
-        return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
+        return Err(UfsError::Options("lanes must be at least 1 and depth 1 to 255"));
     }
-    if options.transfer_max == 0 || options.transfer_max > Options::TRANSFER_MAX {
-        return Err(Error::Options("transfer_max must be 1 byte to 2 MiB"));
+    if options.transfer_max == 0 || options.transfer_max > UfsOptions::TRANSFER_MAX {
+        return Err(UfsError::Options("transfer_max must be 1 byte to 2 MiB"));
     }
     if options.aggregation.is_some_and(|aggregation| !aggregation.is_valid()) {
-        return Err(Error::Options("aggregation is of 1 to 31 completions in 40 to 10200 us"));
+        return Err(UfsError::Options("aggregation is of 1 to 31 completions in 40 to 10200 us"));
     }
     let cap = machine.read32(CAP);
     if cap == u32::MAX {
-        return Err(Error::NoController);
+        return Err(UfsError::NoController);
     }
     let cap = Cap::from_bits(cap);
     let version = Ver::from_bits(machine.read32(VER));
@@ -108,7 +108,11 @@ pub(crate) fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Fa
     Ok(Facts { options, version, cap, mcq_cap, quirks, shape })
 }
 
-pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {
+pub(crate) fn settle_shape(
+    cap: Cap,
+    mcq_cap: McqCap,
+    options: &UfsOptions,
+) -> Result<Shape, UfsError> {
     let own = u32::from(options.apart);
     let lanes = u32::from(options.lanes) + own;
     let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
@@ -117,20 +121,22 @@ pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Resu
     let mcq = match options.queue {
         QueueMode::Mcq => true,
         QueueMode::Sdq if no_doorbell => {
-            return Err(Error::Unsupported("the single doorbell"));
+            return Err(UfsError::Unsupported("the single doorbell"));
         }
         QueueMode::Sdq => false,
         QueueMode::Auto => queues >= lanes || no_doorbell,
     };
     if mcq && queues == 0 {
-        return Err(Error::Unsupported("MCQ"));
+        return Err(UfsError::Unsupported("MCQ"));
     }
     if options.aggregation.is_some() && !mcq && options.lanes > 1 {
-        return Err(Error::Options("the single doorbell aggregates interrupts for one lane only"));
+        return Err(UfsError::Options(
+            "the single doorbell aggregates interrupts for one lane only",
+        ));
     }
     let present = if mcq { queues } else { cap.transfer_slots() };
     if lanes > present {
-        return Err(Error::Queues { wanted: lanes, present });
+        return Err(UfsError::Queues { wanted: lanes, present });
     }
     let ports = u32::from(options.lanes);
     // In MCQ the tags of all lanes share one byte, and what exceeds the maximum of active commands
@@ -153,7 +159,7 @@ mod tests {
         let depth = |active: u8, lanes, wanted| {
             let cap = Cap::new().with_mcqs(true).into_bits() | u32::from(active - 1);
             let options =
-                Options { queue: QueueMode::Mcq, lanes, depth: wanted, ..Options::default() };
+                UfsOptions { queue: QueueMode::Mcq, lanes, depth: wanted, ..UfsOptions::default() };
             let queues = McqCap::new().with_maxq(7);
             settle_shape(Cap::from_bits(cap), queues, &options).expect("a shape").depth
         };

@@ -5,10 +5,10 @@
 //! new firmware runs after [`Operation::Reset`](crate::Operation::Reset), which also reads again
 //! everything that bring-up reads.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::Run;
 use crate::exchange::{DATA_MAX, HostCommand, Moves};
-use crate::facts::Device;
+use crate::facts::UfsFacts;
 use crate::management::Peer;
 use crate::query::Query;
 use alloc::vec::Vec;
@@ -40,10 +40,10 @@ impl FirmwarePart {
     /// The parts of an image, in the order in which devices require them.
     ///
     /// # Errors
-    /// [`Error::State`] if the image is empty or longer than a WRITE BUFFER can reach.
-    pub fn all(image: &[u8]) -> Result<impl Iterator<Item = Self>, Error> {
+    /// [`UfsError::State`] if the image is empty or longer than a WRITE BUFFER can reach.
+    pub fn all(image: &[u8]) -> Result<impl Iterator<Item = Self>, UfsError> {
         if image.is_empty() || image.len() > IMAGE_MAX {
-            return Err(Error::State("a firmware image has 1 byte to 16 MiB"));
+            return Err(UfsError::State("a firmware image has 1 byte to 16 MiB"));
         }
         let part = |(n, data): (usize, &[u8])| Self {
             offset: (n * Self::LENGTH_MAX) as u32,
@@ -62,13 +62,13 @@ impl FirmwarePart {
     pub(crate) fn write<M: Machine>(&self, peer: &mut Peer<M>) -> Run<()> {
         check(&peer.device)?;
         if !self.is_in_place() {
-            return Err(Error::State("a part of firmware is out of place or too long").into());
+            return Err(UfsError::State("a part of firmware is out of place or too long").into());
         }
         if self.offset == 0 {
             let disabled = Query::read_flag(FlagId::PermanentlyDisableFwUpdate);
             if peer.checked_query(&disabled)?.fields.flag_value() {
                 let why = "firmware updates are disabled for ever (fPermanentlyDisableFwUpdate)";
-                return Err(Error::State(why).into());
+                return Err(UfsError::State(why).into());
             }
         }
         let seconds = match peer.device.descriptor.b_ffu_timeout {
@@ -102,9 +102,9 @@ impl FirmwarePart {
     }
 }
 
-fn check(device: &Device) -> Result<(), Error> {
+fn check(device: &UfsFacts) -> Result<(), UfsError> {
     let has_it = device.features().ffu() || device.extended_features().ffu();
-    if has_it { Ok(()) } else { Err(Error::Unsupported("field firmware update")) }
+    if has_it { Ok(()) } else { Err(UfsError::Unsupported("field firmware update")) }
 }
 
 #[cfg(test)]

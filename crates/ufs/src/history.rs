@@ -1,7 +1,7 @@
 //! What has gone wrong so far: counters and a short history, for `flysch ufs errors` and for
 //! people.
 
-use crate::error::Error;
+use crate::error::UfsError;
 use core::fmt;
 use flysch_api::machine::Instant;
 
@@ -119,7 +119,7 @@ pub struct ErrorRecord {
     /// The step of bring-up that it concerns, if any.
     pub step: Option<&'static str>,
     /// The reason, where it is known.
-    pub error: Option<Error>,
+    pub error: Option<UfsError>,
 }
 
 /// Length of the history.

@@ -2,7 +2,7 @@
 
 use crate::channel::{Action, Channel, Run};
 use crate::control::Core;
-use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
+use crate::facts::{Facts, Shape, UfsFacts, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
 use crate::keys::{CryptoEngine, KeySlots};
@@ -10,13 +10,13 @@ use crate::lane::{Lane, Next};
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::management::Peer;
-use crate::options::{Options, QueueMode};
+use crate::options::{QueueMode, UfsOptions};
 use crate::platform::Platform;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
 use crate::shared::Shared;
 use crate::slots::renewed;
-use crate::{Error, Operation, Output};
+use crate::{Operation, Output, UfsError};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ pub enum Progress {
     /// Poll again at [`Host::poll_at`].
     Busy,
     /// The last operation has ended.
-    Done(Result<Output, Error>),
+    Done(Result<Output, UfsError>),
 }
 
 /// Whether the host can be used.
@@ -73,7 +73,7 @@ pub struct Host<M: Machine> {
     others: Vec<Box<Lane<M>>>,
     job: Option<Job>,
     state: State,
-    result: Option<Result<Output, Error>>,
+    result: Option<Result<Output, UfsError>>,
     /// The current recovery was requested by the caller.
     asked: bool,
     /// When the host wants to be polled: for the current job, or to look around.
@@ -96,7 +96,7 @@ const EVENT_NANOS: u64 = 1_000_000_000;
 
 impl<M: Machine> Host<M> {
     /// Bytes of DMA memory a driver with these options needs.
-    pub fn memory_len(options: &Options) -> usize {
+    pub fn memory_len(options: &UfsOptions) -> usize {
         Layout::len(options)
     }
 
@@ -109,12 +109,12 @@ impl<M: Machine> Host<M> {
     /// # Errors
     /// Options that contradict each other or the controller, memory that is too small or out of
     /// reach, or no controller.
-    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+    pub fn new(machine: M, memory: DmaRegion, options: UfsOptions) -> Result<Self, UfsError> {
         let facts = read_facts(&machine, options)?;
         let end = |region: &DmaRegion| region.address().saturating_add(region.len() as u64);
         let reach = end(&memory).max(end(machine.memory()));
         if !facts.cap.addressing_64bit() && reach > 1 << 32 {
-            return Err(Error::MemoryTooHigh);
+            return Err(UfsError::MemoryTooHigh);
         }
         let Parts { shared, layout, lane, others } = Parts::new(&machine, &memory, &facts)?;
         Ok(Self {
@@ -142,9 +142,9 @@ impl<M: Machine> Host<M> {
 
     /// Replaces queues that did not come up by the single doorbell, if the choice was left to the
     /// driver and no port has been handed out. Returns whether bring-up should be tried again.
-    fn fall_back(&mut self, error: Error, now: Instant) -> bool {
+    fn fall_back(&mut self, error: UfsError, now: Instant) -> bool {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
-        let Error::Step { step, .. } = error else { return false };
+        let UfsError::Step { step, .. } = error else { return false };
         let facts = self.core.facts();
         let all_here = self.others.len() + 1 == usize::from(facts.shape.lanes);
         let free_choice = facts.shape.mcq && facts.options.queue == QueueMode::Auto;
@@ -152,7 +152,7 @@ impl<M: Machine> Host<M> {
             return false;
         }
         let aggregation = facts.options.aggregation.filter(|_| facts.options.lanes == 1);
-        let options = Options { queue: QueueMode::Sdq, aggregation, ..facts.options };
+        let options = UfsOptions { queue: QueueMode::Sdq, aggregation, ..facts.options };
         let Ok(shape) = settle_shape(facts.cap, facts.mcq_cap, &options) else { return false };
         let facts = Facts { options, shape, ..facts };
         let Peer { channel, queues, .. } = &mut self.core.peer;
@@ -200,7 +200,7 @@ impl<M: Machine> Host<M> {
     }
 
     /// What bring-up learnt about the device.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &UfsFacts {
         &self.core.peer.device
     }
 
@@ -252,10 +252,10 @@ impl<M: Machine> Host<M> {
     /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
-    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+    /// [`UfsError::Busy`]; except for bring-up also [`UfsError::NotUp`] and [`UfsError::Gone`].
+    pub fn begin(&mut self, operation: Operation) -> Result<(), UfsError> {
         let job = match (operation, self.state) {
-            _ if self.job.is_some() => return Err(Error::Busy),
+            _ if self.job.is_some() => return Err(UfsError::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
                 Job::Recovery(Recovery::reset())
@@ -268,8 +268,8 @@ impl<M: Machine> Host<M> {
                 self.asked = true;
                 Job::Recovery(Recovery::end_unit(how.function(), lun))
             }
-            (_, State::Down | State::Recovering) => return Err(Error::NotUp),
-            (_, State::Gone) => return Err(Error::Gone),
+            (_, State::Down | State::Recovering) => return Err(UfsError::NotUp),
+            (_, State::Gone) => return Err(UfsError::Gone),
             (operation, State::Up) => Job::Operation(operation),
         };
         self.set_job(job);
@@ -416,7 +416,7 @@ impl<M: Machine> Host<M> {
             self.core.running = false;
             if self.job.take().is_some() {
                 self.core.peer.channel.script.abandon();
-                self.result = Some(Err(Error::Gone));
+                self.result = Some(Err(UfsError::Gone));
             }
         }
     }
@@ -484,7 +484,7 @@ impl<M: Machine> Host<M> {
         let trouble = shared.orders.causes() != 0 || shared.any_held();
         if fatal || (trouble && self.job.is_none()) {
             if matches!(self.job, Some(Job::Operation(_))) {
-                self.result = Some(Err(Error::Recovered));
+                self.result = Some(Err(UfsError::Recovered));
             }
             self.set_job(Job::Recovery(Recovery::new()));
         } else if self.job.is_none() && shared.take_wake() {
@@ -495,7 +495,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
+    fn finish(&mut self, result: Result<Output, UfsError>, now: Instant) {
         self.core.peer.channel.script.turn_page();
         match self.job.take() {
             Some(Job::BringUp(_))
@@ -566,7 +566,7 @@ struct Parts<M: Machine> {
 }
 
 impl<M: Machine> Parts<M> {
-    fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
+    fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, UfsError> {
         let Shape { lanes, depth, apart, .. } = facts.shape;
         let (lanes, depth) = (usize::from(lanes), usize::from(depth));
         let keys = KeySlots::new(machine, facts.cap);
@@ -574,7 +574,7 @@ impl<M: Machine> Parts<M> {
         shared.orders.publish(Order::PAUSE | Order::STOP);
         let layout = Layout::new(memory, &facts.options, depth)?;
         let mut all = (0..lanes).map(|n| Lane::new(machine, &shared, &layout, facts, n));
-        let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let lane = all.next().ok_or(UfsError::Options("at least one lane is needed"))?;
         let others = all.map(Box::new).collect();
         Ok(Self { shared, layout, lane, others })
     }

@@ -1,6 +1,6 @@
 //! Bring-up from the bottom up: a list of steps, each with its time-out and its tries.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::Run;
 use crate::control::Core;
 use crate::history::{ErrorKind, ErrorRecord};
@@ -178,7 +178,7 @@ impl BringUp {
         Ok(())
     }
 
-    fn failed<M: Machine>(&mut self, step: &Step, error: Error, core: &mut Core<M>) -> Run<()> {
+    fn failed<M: Machine>(&mut self, step: &Step, error: UfsError, core: &mut Core<M>) -> Run<()> {
         self.tried[self.at] += 1;
         if self.tried[self.at] < step.tries {
             self.at = STEPS.iter().position(|s| s.name == step.again_from).unwrap_or(self.at);
@@ -197,7 +197,7 @@ impl BringUp {
             return Ok(());
         }
         Err(match error {
-            Error::Failed(cause) => Error::Step { step: step.name, cause }.into(),
+            UfsError::Failed(cause) => UfsError::Step { step: step.name, cause }.into(),
             other => other.into(),
         })
     }

@@ -1,7 +1,7 @@
 //! How a lane learns of completions and errors: by an interrupt of its own, by the line that all
 //! share, or by polling; and what it does with the errors that it finds.
 
-use crate::options::{Aggregation, Options};
+use crate::options::{Aggregation, UfsOptions};
 use crate::queue::Queue;
 use crate::shared::{Shared, Signals};
 use flysch_api::machine::Registers;
@@ -39,7 +39,7 @@ pub(crate) struct LaneInterrupts {
 }
 
 impl LaneInterrupts {
-    pub(crate) fn new(options: &Options, index: usize, lanes: usize) -> Self {
+    pub(crate) fn new(options: &UfsOptions, index: usize, lanes: usize) -> Self {
         Self {
             on: options.interrupts,
             armed: false,

@@ -1,7 +1,7 @@
 //! Keys of inline encryption, the controller's slots that hold them, and what lanes know of them.
 //! How keys are put there and removed is described in `crypto`.
 
-use crate::Error;
+use crate::UfsError;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -33,17 +33,17 @@ impl CryptoKey {
     /// fscrypt.
     ///
     /// # Errors
-    /// [`Error::Value`] for any other length, or if the two are equal (IEEE 1619, FIPS 140).
-    pub fn aes_xts(bytes: &[u8], unit: DataUnit) -> Result<Self, Error> {
+    /// [`UfsError::Value`] for any other length, or if the two are equal (IEEE 1619, FIPS 140).
+    pub fn aes_xts(bytes: &[u8], unit: DataUnit) -> Result<Self, UfsError> {
         let half = bytes.len() / 2;
         let size = match bytes.len() {
             32 => CryptoKeySize::Bits128,
             64 => CryptoKeySize::Bits256,
-            _ => return Err(Error::Value("an AES-XTS key: it has 32 or 64 bytes")),
+            _ => return Err(UfsError::Value("an AES-XTS key: it has 32 or 64 bytes")),
         };
         let (data, tweak) = bytes.split_at(half);
         if data == tweak {
-            return Err(Error::Value("an AES-XTS key: its halves must differ"));
+            return Err(UfsError::Value("an AES-XTS key: its halves must differ"));
         }
         let mut field = Box::new(Zeroizing::new([0; CRYPTO_KEY_LENGTH]));
         field[..half].copy_from_slice(data);
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    fn key(len: u8, unit: u32) -> Result<CryptoKey, Error> {
+    fn key(len: u8, unit: u32) -> Result<CryptoKey, UfsError> {
         let bytes: Vec<u8> = (1..=len).collect();
         CryptoKey::aes_xts(&bytes, DataUnit::of(unit).expect("a size"))
     }
@@ -254,7 +254,7 @@ mod tests {
     fn keys_are_of_two_lengths_and_are_not_shown() {
         assert!(key(48, 512).is_err() && key(0, 512).is_err());
         let twice = CryptoKey::aes_xts(&[7; 64], DataUnit::of(512).expect("a size"));
-        assert_eq!(twice, Err(Error::Value("an AES-XTS key: its halves must differ")));
+        assert_eq!(twice, Err(UfsError::Value("an AES-XTS key: its halves must differ")));
         let shown = format!("{:?}", key(64, 4096));
         assert_eq!(shown, "Ok(CryptoKey(AES-XTS 256, 4096 bytes, ..))");
     }

@@ -1,7 +1,7 @@
 //! Where everything the controller reads and writes lies in the driver's DMA memory.
 
-use crate::Options;
-use crate::error::Error;
+use crate::UfsOptions;
+use crate::error::UfsError;
 use flysch_api::machine::DmaRegion;
 use flysch_wire::ufs::registers::{LIST_ALIGNMENT, TASK_SLOTS_MAX, TRANSFER_SLOTS_MAX};
 
@@ -65,12 +65,12 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Bytes that the driver's memory must have for these options, wherever it starts.
-    pub(crate) fn len(options: &Options) -> usize {
+    pub(crate) fn len(options: &UfsOptions) -> usize {
         let lanes = Self::lanes(options);
         LIST + 2 * LIST + management::LENGTH + lanes * Self::lane_len(options.depth.into())
     }
 
-    fn lanes(options: &Options) -> usize {
+    fn lanes(options: &UfsOptions) -> usize {
         usize::from(options.lanes.max(1)) + usize::from(options.apart)
     }
 
@@ -103,10 +103,14 @@ impl Layout {
     }
 
     /// Divides `memory` into its parts.
-    pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        memory: &DmaRegion,
+        options: &UfsOptions,
+        depth: usize,
+    ) -> Result<Self, UfsError> {
         let needed = Self::len(options);
         if memory.len() < needed {
-            return Err(Error::MemoryTooSmall { needed, given: memory.len() });
+            return Err(UfsError::MemoryTooSmall { needed, given: memory.len() });
         }
         let start = memory.address().next_multiple_of(LIST_ALIGNMENT) - memory.address();
         let start = start as usize;
@@ -170,7 +174,7 @@ mod tests {
         for (lanes, depth, apart, start) in
             [(1, 1, false, 0), (4, 32, true, 512), (3, 255, false, 8)]
         {
-            let options = Options { lanes, depth, apart, ..Options::default() };
+            let options = UfsOptions { lanes, depth, apart, ..UfsOptions::default() };
             let memory = DmaRegion::zeroed(Layout::len(&options), 0x10_0000 + start);
             let depth = usize::from(depth);
             let layout = Layout::new(&memory, &options, depth).expect("as much as it asked for");
@@ -197,8 +201,8 @@ mod tests {
             let end = |part: &DmaRegion| part.address() + part.len() as u64;
             assert!(parts.windows(2).all(|pair| end(&pair[0]) <= pair[1].address()));
         }
-        let options = Options::default();
+        let options = UfsOptions::default();
         let small = DmaRegion::zeroed(Layout::len(&options) - 1, 0);
-        assert!(matches!(Layout::new(&small, &options, 32), Err(Error::MemoryTooSmall { .. })));
+        assert!(matches!(Layout::new(&small, &options, 32), Err(UfsError::MemoryTooSmall { .. })));
     }
 }

@@ -57,16 +57,16 @@
 //!   bring-up, never for a command.
 //! - Registers: 0x000 to 0x0A0 with the single doorbell. With MCQ also 0x300 to 0x38C, the queues'
 //!   banks and their run-time registers, which the controller places: 8 KiB are enough for most.
-//! - A clock. An interrupt if [`Options::interrupts`] or [`Port::arm`] is used.
+//! - A clock. An interrupt if [`UfsOptions::interrupts`] or [`Port::arm`] is used.
 //!
 //! # Polling
 //!
-//! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before
-//! it looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
-//! [`Port::arm`] before it waits. An empty poll costs one register read with the single doorbell
-//! and none with MCQ; arming costs two reads and a write, or three writes. Without it nothing wakes
-//! the caller, who spends the processor on looking all the time a command takes; the inline machine
-//! of the models hides that, and its `polled` tells it.
+//! With [`UfsOptions::interrupts`] a `poll` that gave `None` has cleared the interrupt status
+//! before it looked, so waiting for the line cannot miss a completion. Without, the caller polls,
+//! or calls [`Port::arm`] before it waits. An empty poll costs one register read with the single
+//! doorbell and none with MCQ; arming costs two reads and a write, or three writes. Without it
+//! nothing wakes the caller, who spends the processor on looking all the time a command takes; the
+//! inline machine of the models hides that, and its `polled` tells it.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -127,8 +127,8 @@ mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
 pub use device_quirks::{DeviceQuirk, DeviceQuirks};
-pub use error::{Cause, Error, RpmbError};
-pub use facts::Device;
+pub use error::{Cause, RpmbError, UfsError};
+pub use facts::UfsFacts;
 pub use firmware::FirmwarePart;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Host, Progress, State};
@@ -136,7 +136,7 @@ pub use init::{OnFailure, STEPS, Step};
 pub use keys::{CryptoEngine, CryptoKey};
 pub use link::Link;
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
-pub use options::{Aggregation, LinkLimits, Options, QueueMode, Timeouts};
+pub use options::{Aggregation, LinkLimits, QueueMode, Timeouts, UfsOptions};
 pub use platform::{
     Clocks, DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
 };

@@ -4,7 +4,7 @@
 use crate::Cause;
 use crate::channel::{Action, Channel, Run, Told};
 use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment};
-use crate::facts::Device;
+use crate::facts::UfsFacts;
 use crate::history::ErrorKind;
 use crate::lane::Lane;
 use crate::layout::management as layout;
@@ -30,7 +30,7 @@ const SCSI_CHECK_CONDITION: u8 = 2;
 pub(crate) struct Peer<M: Machine> {
     pub(crate) channel: Channel<M>,
     pub(crate) queues: Queues,
-    pub(crate) device: Device,
+    pub(crate) device: UfsFacts,
 }
 
 impl<M: Machine> Peer<M> {

@@ -14,7 +14,7 @@ use crate::upkeep::{RefreshState, Upkeep};
 use crate::writebooster::{
     PartialFlush, PartialFlushState, ResizeState, WriteBooster, WriteBoosterStatus,
 };
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_script::Stop;
@@ -238,7 +238,7 @@ impl core::fmt::Debug for DescriptorBytes {
 }
 
 /// The error on a controller without a crypto engine.
-const NO_ENGINE: Error = Error::Unsupported("inline encryption");
+const NO_ENGINE: UfsError = UfsError::Unsupported("inline encryption");
 
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
@@ -342,7 +342,7 @@ impl<M: Machine> Peer<M> {
                     *length >= 2 && (has_no_type || DescriptorId::from_bits(*idn) == id)
                 });
                 if !good {
-                    return Err(Error::Descriptor(id.name(), None).into());
+                    return Err(UfsError::Descriptor(id.name(), None).into());
                 }
                 Output::Descriptor(DescriptorBytes { bytes: reply.data, len: reply.len as u16 })
             }

@@ -113,7 +113,7 @@ impl Default for Timeouts {
 
 /// What the caller wants from the driver. `Options::default()` suits one thread and any controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct UfsOptions {
     /// Queue design.
     pub queue: QueueMode,
     /// Lanes, each a [`Port`](crate::Port) of its own: queue pairs in MCQ, disjoint slot ranges in
@@ -161,12 +161,12 @@ pub struct Options {
     pub timeouts: Timeouts,
 }
 
-impl Options {
+impl UfsOptions {
     /// Maximum transfer of one command, bytes: eight physical region entries of 256 KiB.
     pub const TRANSFER_MAX: u32 = 8 * 256 * 1024;
 }
 
-impl Default for Options {
+impl Default for UfsOptions {
     fn default() -> Self {
         Self {
             queue: QueueMode::Auto,

@@ -151,7 +151,7 @@ pub trait Platform: Debug + Send {
     /// to deal with those that need registers of the PHY. It returns corrections from the board or
     /// the SoC, as Linux's host drivers do with tables of their own: see
     /// [`DeviceQuirks::on_qualcomm`]. The caller's
-    /// [`Options::device_quirks`](crate::Options::device_quirks) are applied after them.
+    /// [`UfsOptions::device_quirks`](crate::UfsOptions::device_quirks) are applied after them.
     fn device(
         &mut self,
         descriptor: &DeviceDescriptor,

@@ -1,6 +1,6 @@
 //! Ports: a lane, or the host with its lane, as the command layer sees it.
 
-use crate::Error;
+use crate::UfsError;
 use crate::host::Host;
 use crate::lane::Lane;
 use crate::slots::renewed;
@@ -141,16 +141,16 @@ impl<M: Machine> command::Port for Port<M> {
 }
 
 impl<M: Machine> Host<M> {
-    /// Separates the host from its ports, if [`Options::apart`](crate::Options::apart) gave it a
-    /// lane of its own: each may go to a thread of its own. The host must be polled at
+    /// Separates the host from its ports, if [`UfsOptions::apart`](crate::UfsOptions::apart) gave
+    /// it a lane of its own: each may go to a thread of its own. The host must be polled at
     /// [`poll_at`](Self::poll_at) for deadlines, recovery and a link that has to wake; once it is
     /// dropped, every port is gone.
     ///
     /// # Errors
-    /// [`Error::Options`] if the host shares the first lane.
-    pub fn split(mut self) -> Result<(Self, Vec<Port<M>>), Error> {
+    /// [`UfsError::Options`] if the host shares the first lane.
+    pub fn split(mut self) -> Result<(Self, Vec<Port<M>>), UfsError> {
         if !self.is_apart() {
-            return Err(Error::Options("the host has no lane of its own: set `apart`"));
+            return Err(UfsError::Options("the host has no lane of its own: set `apart`"));
         }
         let lanes = self.take_lanes();
         Ok((self, lanes.into_iter().map(Port::of_lane).collect()))

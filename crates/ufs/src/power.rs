@@ -15,7 +15,7 @@ use crate::quirks::Quirk;
 use crate::speed::speeds;
 use crate::time::MS;
 use crate::uic::UicCommand;
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use flysch_api::machine::Machine;
 use flysch_script::{Primitives, Replay};
 use flysch_wire::ufs::registers::{AHIT, Ahit, HCS, Hcs, IS, UECDL, UECDME, UECN, UECPA, UECT};
@@ -154,7 +154,7 @@ impl<M: Machine> Channel<M> {
         if !self.cap.autoh8() || self.quirks.has(Quirk::AutoHibern8Broken) {
             return match idle_us {
                 0 => Ok(()),
-                _ => Err(Error::Unsupported("auto-hibern8").into()),
+                _ => Err(UfsError::Unsupported("auto-hibern8").into()),
             };
         }
         self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());

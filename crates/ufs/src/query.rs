@@ -9,7 +9,7 @@ use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DESCRIPTOR_MAX, Reply};
 use crate::management::Peer;
 use crate::time::MS;
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use flysch_api::machine::Machine;
 use flysch_script::Primitives;
 use flysch_wire::ufs::query::{
@@ -143,36 +143,36 @@ impl Query {
     ///
     /// # Errors
     /// Why it must not be sent.
-    pub fn check(&self, spec_version: u16) -> Result<QueryFields, Error> {
+    pub fn check(&self, spec_version: u16) -> Result<QueryFields, UfsError> {
         let (index, selector) = (self.index, self.selector);
         Ok(match self.what {
             What::ReadDescriptor(id) => {
-                let since = id.since().ok_or(Error::Unknown(id.into_bits()))?;
+                let since = id.since().ok_or(UfsError::Unknown(id.into_bits()))?;
                 in_version(id.name(), since, spec_version)?;
                 let length = DESCRIPTOR_MAX as u16;
                 QueryFields::read_descriptor(id.into_bits(), index, selector, length)
             }
             What::ReadAttribute(id) => {
-                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                let info = id.info().ok_or(UfsError::Unknown(id.into_bits()))?;
                 in_version(id.name(), info.since, spec_version)?;
                 self.in_scope(id.name(), info.scope)?;
                 if !info.access.read {
-                    return Err(Error::Access(id.name()));
+                    return Err(UfsError::Access(id.name()));
                 }
                 QueryFields::read_attribute(id.into_bits(), index, selector)
             }
             What::WriteAttribute(id, value) => {
-                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                let info = id.info().ok_or(UfsError::Unknown(id.into_bits()))?;
                 in_version(id.name(), info.since, spec_version)?;
                 self.in_scope(id.name(), info.scope)?;
                 self.may_write(id.name(), info.access)?;
                 if value > info.value_max() {
-                    return Err(Error::Value(id.name()));
+                    return Err(UfsError::Value(id.name()));
                 }
                 QueryFields::write_attribute(id.into_bits(), index, selector, value)
             }
             What::Flag(opcode, id) => {
-                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                let info = id.info().ok_or(UfsError::Unknown(id.into_bits()))?;
                 in_version(id.name(), info.since, spec_version)?;
                 self.in_scope(id.name(), info.scope)?;
                 self.flag_access(opcode, id, info.access)?;
@@ -181,39 +181,39 @@ impl Query {
         })
     }
 
-    fn flag_access(&self, opcode: QueryOpcode, id: FlagId, access: Access) -> Result<(), Error> {
+    fn flag_access(&self, opcode: QueryOpcode, id: FlagId, access: Access) -> Result<(), UfsError> {
         match opcode {
             QueryOpcode::ReadFlag if access.read => Ok(()),
-            QueryOpcode::ReadFlag => Err(Error::Access(id.name())),
+            QueryOpcode::ReadFlag => Err(UfsError::Access(id.name())),
             QueryOpcode::SetFlag => self.may_write(id.name(), access),
-            _ if access.write == WriteAccess::SetOnly => Err(Error::Access(id.name())),
+            _ if access.write == WriteAccess::SetOnly => Err(UfsError::Access(id.name())),
             _ => self.may_write(id.name(), access),
         }
     }
 
-    fn may_write(&self, name: &'static str, access: Access) -> Result<(), Error> {
+    fn may_write(&self, name: &'static str, access: Access) -> Result<(), UfsError> {
         match access.write {
-            WriteAccess::No => Err(Error::Access(name)),
-            WriteAccess::Once if !self.irreversible => Err(Error::Irreversible(name)),
+            WriteAccess::No => Err(UfsError::Access(name)),
+            WriteAccess::Once if !self.irreversible => Err(UfsError::Irreversible(name)),
             _ => Ok(()),
         }
     }
 
-    fn in_scope(&self, name: &'static str, scope: Scope) -> Result<(), Error> {
+    fn in_scope(&self, name: &'static str, scope: Scope) -> Result<(), UfsError> {
         let fits = match scope {
             Scope::Device => self.index == 0 && self.selector == 0,
             Scope::LogicalUnit | Scope::DeviceOrLogicalUnit => self.index < 32,
             Scope::Context => self.index < 32 && (1..=15).contains(&self.selector),
         };
-        if fits { Ok(()) } else { Err(Error::Index(name)) }
+        if fits { Ok(()) } else { Err(UfsError::Index(name)) }
     }
 }
 
-fn in_version(name: &'static str, since: Since, device: u16) -> Result<(), Error> {
+fn in_version(name: &'static str, since: Since, device: u16) -> Result<(), UfsError> {
     if since.is_in(device) {
         Ok(())
     } else {
-        Err(Error::TooNew { name, since: since.version, device })
+        Err(UfsError::TooNew { name, since: since.version, device })
     }
 }
 
@@ -265,10 +265,10 @@ mod tests {
     fn what_is_newer_than_the_device_is_never_sent() {
         let hint = Query::read_attribute(AttributeId::WriteBoosterBufferResizeHint);
         assert!(hint.check(0x410).is_ok());
-        assert!(matches!(hint.check(0x300), Err(Error::TooNew { device: 0x300, .. })));
+        assert!(matches!(hint.check(0x300), Err(UfsError::TooNew { device: 0x300, .. })));
         let booster = Query::set_flag(FlagId::WriteBoosterEn);
         assert!(booster.check(0x220).is_ok() && booster.check(0x310).is_ok());
-        assert!(matches!(booster.check(0x300), Err(Error::TooNew { .. })));
+        assert!(matches!(booster.check(0x300), Err(UfsError::TooNew { .. })));
         assert!(Query::read_attribute(AttributeId::from_bits(0x7F)).check(0x410).is_err());
     }
 
@@ -277,10 +277,10 @@ mod tests {
         let status = AttributeId::ExceptionEventStatus;
         assert!(Query::write_attribute(status, 1).check(0x410).is_err());
         let lock = Query::write_attribute(AttributeId::ConfigDescrLock, 1);
-        assert!(matches!(lock.check(0x410), Err(Error::Irreversible(_))));
+        assert!(matches!(lock.check(0x410), Err(UfsError::Irreversible(_))));
         assert!(lock.irreversible().check(0x410).is_ok());
         let wide = Query::write_attribute(AttributeId::ActiveIccLevel, 256);
-        assert!(matches!(wide.check(0x410), Err(Error::Value(_))));
+        assert!(matches!(wide.check(0x410), Err(UfsError::Value(_))));
         assert!(Query::clear_flag(FlagId::DeviceInit).check(0x410).is_err());
         assert!(Query::read_flag(FlagId::PurgeEnable).check(0x410).is_err());
         assert!(Query::read_flag(FlagId::DeviceInit).index(1).check(0x410).is_err());

@@ -19,7 +19,7 @@
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT. A reset of the
 //! line leaves the link working at its lowest speed: the speed is checked and restored.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::{Channel, Run};
 use crate::control::Core;
 use crate::history::ErrorKind;
@@ -194,7 +194,7 @@ impl Recovery {
                 }
                 channel.errors.note(channel.script.now(), ErrorKind::Gone, 0);
                 channel.shared.orders.publish(Order::GONE);
-                Err(Error::Gone.into())
+                Err(UfsError::Gone.into())
             }
         }
     }

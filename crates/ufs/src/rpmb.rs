@@ -18,7 +18,7 @@
 use crate::channel::Run;
 use crate::exchange::{DATA_MAX, HostCommand, Moves, Reply, Segment};
 use crate::management::Peer;
-use crate::{Cause, Error, RpmbError};
+use crate::{Cause, RpmbError, UfsError};
 use alloc::vec::Vec;
 use core::fmt;
 use flysch_api::machine::Machine;
@@ -426,14 +426,14 @@ fn areas_of(lun: u8, data: &[u8]) -> Result<Vec<SecureWriteProtectEntry>, RpmbEr
 impl RpmbUnit {
     /// Reads the descriptor of the RPMB unit.
     pub(crate) fn read<M: Machine>(peer: &mut Peer<M>) -> Run<Self> {
-        const MISSING: Error = Error::Unsupported("replay protected memory");
+        const MISSING: UfsError = UfsError::Unsupported("replay protected memory");
         let index = Wlun::Rpmb.into_bits();
         let reply = match peer.read_descriptor(DescriptorId::Unit, index)? {
             Err(Cause::Query(_)) => return Err(MISSING.into()),
             reply => reply?,
         };
         let described = RpmbUnitDescriptor::parse(reply.bytes())
-            .map_err(|why| Error::Descriptor("RPMB unit", Some(why)))?;
+            .map_err(|why| UfsError::Descriptor("RPMB unit", Some(why)))?;
         if described.b_lu_enable == 0 {
             return Err(MISSING.into());
         }
@@ -444,7 +444,7 @@ impl RpmbUnit {
         };
         if advanced && !peer.channel.cap.ehslutrds() {
             let why = "advanced RPMB (the controller sends no extra header segments)";
-            return Err(Error::Unsupported(why).into());
+            return Err(UfsError::Unsupported(why).into());
         }
         let enabled = |n: u8| described.b_rpmb_region_enable >> n & 1 != 0;
         let unit = |units: u8| u64::from(units) * u64::from(REGION_UNIT);
@@ -529,7 +529,7 @@ impl RpmbCommand {
             RpmbRequest::ReadCounter { .. } => Moves::In(0),
             // How the block is transferred in this mode is not public.
             RpmbRequest::Protect { .. } | RpmbRequest::ReadProtection { .. } => {
-                return Err(Error::Unsupported("write protection in advanced RPMB mode").into());
+                return Err(UfsError::Unsupported("write protection in advanced RPMB mode").into());
             }
         };
         peer.put_segment(&request.segment());

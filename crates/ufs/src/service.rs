@@ -1,6 +1,6 @@
 //! Small services of a device: its error history, its clock, the unit it boots from.
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::Run;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DATA_MAX, HostCommand, Moves};
@@ -36,7 +36,7 @@ impl<M: Machine> Peer<M> {
     /// Reads a part of an error history buffer, or of the directory.
     pub(crate) fn read_error_history(&mut self, id: u8, offset: u32, length: u32) -> Run<Vec<u8>> {
         if !(1..=DATA_MAX).contains(&length) || offset >= BUFFER_END {
-            return Err(Error::State("error history is read in parts of up to 32 KiB").into());
+            return Err(UfsError::State("error history is read in parts of up to 32 KiB").into());
         }
         // What the device does not fill reads as zeros, not as what was there before.
         self.wipe_data();
@@ -48,7 +48,7 @@ impl<M: Machine> Peer<M> {
     /// Tells the device the time, nanoseconds since 1970-01-01.
     pub(crate) fn set_timestamp(&mut self, nanos: u64) -> Run<()> {
         if self.device.quirks.has(DeviceQuirk::NoTimestamp) {
-            return Err(Error::Unsupported("qTimestamp").into());
+            return Err(UfsError::Unsupported("qTimestamp").into());
         }
         self.checked_query(&Query::write_attribute(AttributeId::Timestamp, nanos))?;
         Ok(())
@@ -61,12 +61,12 @@ impl<M: Machine> Peer<M> {
         const NO_UNIT: &str = "no logical unit has that bBootLunID";
         let id = boot.into_bits();
         if self.device.descriptor.b_boot_enable == 0 {
-            return Err(Error::State(DISABLED).into());
+            return Err(UfsError::State(DISABLED).into());
         }
         let is_there = boot == BootLunId::NotBootable
             || self.device.units.iter().flatten().any(|unit| unit.b_boot_lun_id == id);
         if !is_there {
-            return Err(Error::State(NO_UNIT).into());
+            return Err(UfsError::State(NO_UNIT).into());
         }
         self.checked_query(&Query::write_attribute(AttributeId::BootLunEn, id.into()))?;
         Ok(())
@@ -78,10 +78,10 @@ impl<M: Machine> Peer<M> {
         let id = self.read_attribute(AttributeId::BootLunEn)? as u8;
         let unit =
             self.device.units.iter().flatten().find(|unit| id != 0 && unit.b_boot_lun_id == id);
-        let block = unit.and_then(UnitDescriptor::block_size).ok_or(Error::State(NONE))?;
+        let block = unit.and_then(UnitDescriptor::block_size).ok_or(UfsError::State(NONE))?;
         let length = block.saturating_mul(blocks.into());
         if !(1..=DATA_MAX).contains(&length) {
-            return Err(Error::State("the boot unit is read in parts of up to 32 KiB").into());
+            return Err(UfsError::State("the boot unit is read in parts of up to 32 KiB").into());
         }
         let transfer = Transfer::new(lba.into(), blocks.into());
         self.read_in(Wlun::Boot.into_bits(), Cdb::Read10(transfer), length)

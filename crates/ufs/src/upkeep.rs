@@ -4,10 +4,10 @@
 //! an end only once. While they run, the device may answer commands with NOT READY, or late.
 
 use crate::channel::Run;
-use crate::facts::Device;
+use crate::facts::UfsFacts;
 use crate::management::Peer;
 use crate::query::Query;
-use crate::{Cause, Error};
+use crate::{Cause, UfsError};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::HealthDescriptor;
 use flysch_wire::ufs::query::{
@@ -66,11 +66,11 @@ impl Upkeep {
     }
 
     /// Purge has no feature bit: a device without it rejects the flag.
-    fn check(self, device: &Device) -> Result<(), Error> {
+    fn check(self, device: &UfsFacts) -> Result<(), UfsError> {
         let features = (device.features(), device.extended_features());
         match self {
             Self::Refresh if !features.0.refresh() && !features.1.refresh() => {
-                Err(Error::Unsupported(self.name()))
+                Err(UfsError::Unsupported(self.name()))
             }
             _ => Ok(()),
         }
@@ -83,14 +83,14 @@ impl Upkeep {
         let version = peer.device.descriptor.w_spec_version;
         let fields = Query::set_flag(self.flag()).check(version);
         let done = match fields {
-            Ok(fields) => peer.query(fields)?.map(|_| ()).map_err(Error::from),
+            Ok(fields) => peer.query(fields)?.map(|_| ()).map_err(UfsError::from),
             Err(error) => Err(error),
         };
         peer.channel.order(0);
         match done {
-            Err(Error::Failed(Cause::Query(
+            Err(UfsError::Failed(Cause::Query(
                 QueryResult::InvalidIdn | QueryResult::ParameterNotWriteable,
-            ))) => Err(Error::Unsupported(self.name()).into()),
+            ))) => Err(UfsError::Unsupported(self.name()).into()),
             done => Ok(done?),
         }
     }
@@ -127,7 +127,7 @@ impl RefreshState {
         let status = Upkeep::Refresh.status(peer, wait_ms)?;
         let reply = peer.checked_query(&Query::read_descriptor(DescriptorId::Health))?;
         let health = HealthDescriptor::parse(reply.bytes())
-            .map_err(|why| Error::Descriptor("health", Some(why)))?;
+            .map_err(|why| UfsError::Descriptor("health", Some(why)))?;
         let method = peer.read_attribute(AttributeId::RefreshMethod)? as u8;
         let unit = peer.read_attribute(AttributeId::RefreshUnit)? as u8;
         Ok(Self {

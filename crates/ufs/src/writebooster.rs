@@ -4,10 +4,10 @@
 //! decides when, and the device determines how much. A flush can leave a part of the buffer: what
 //! was written last (FIFO), or what was written with GROUP NUMBER 18h (pinned).
 
-use crate::Error;
+use crate::UfsError;
 use crate::channel::Run;
 use crate::device_quirks::DeviceQuirk;
-use crate::facts::Device;
+use crate::facts::UfsFacts;
 use crate::management::Peer;
 use crate::query::Query;
 use flysch_api::machine::Machine;
@@ -109,7 +109,7 @@ pub(crate) struct WriteBooster {
 impl WriteBooster {
     /// A device that is too old for WriteBooster does not have it, whatever its descriptor says,
     /// unless it is known to (Linux applies the same rule).
-    pub(crate) fn of(device: &Device) -> Self {
+    pub(crate) fn of(device: &UfsFacts) -> Self {
         let descriptor = &device.descriptor;
         let may = WRITE_BOOSTER_SINCE.is_in(descriptor.w_spec_version)
             || device.quirks.has(DeviceQuirk::EarlyWriteBooster);
@@ -124,7 +124,7 @@ impl WriteBooster {
     }
 
     /// The unit that has the buffer if there is one for each unit, else 0.
-    fn index_in(device: &Device) -> u8 {
+    fn index_in(device: &UfsFacts) -> u8 {
         if device.descriptor.b_write_booster_buffer_type != 0 {
             return 0;
         }
@@ -134,8 +134,8 @@ impl WriteBooster {
         units.filter(has_buffer).map(|unit| unit.b_unit_index).next().unwrap_or(0)
     }
 
-    fn check(&self) -> Result<(), Error> {
-        if self.present { Ok(()) } else { Err(Error::Unsupported("WriteBooster")) }
+    fn check(&self) -> Result<(), UfsError> {
+        if self.present { Ok(()) } else { Err(UfsError::Unsupported("WriteBooster")) }
     }
 
     fn attribute<M: Machine>(&self, peer: &mut Peer<M>, id: AttributeId) -> Run<u64> {
@@ -196,10 +196,10 @@ impl WriteBooster {
     }
 
     /// Only a buffer that takes no user space, of a device that supports it, can be resized.
-    fn check_resize(&self) -> Result<(), Error> {
+    fn check_resize(&self) -> Result<(), UfsError> {
         match self.extended.resize() && self.preserves_user_space {
             true => Ok(()),
-            false => Err(Error::Unsupported("resizing the WriteBooster buffer")),
+            false => Err(UfsError::Unsupported("resizing the WriteBooster buffer")),
         }
     }
 
@@ -247,7 +247,10 @@ impl WriteBooster {
     }
 
     /// The mode of a partial flush, if the device supports it.
-    fn partial_flush_mode(&self, flush: PartialFlush) -> Result<WriteBoosterPartialFlush, Error> {
+    fn partial_flush_mode(
+        &self,
+        flush: PartialFlush,
+    ) -> Result<WriteBoosterPartialFlush, UfsError> {
         let (fifo, pinned) =
             (self.extended.fifo_partial_flush(), self.extended.pinned_partial_flush());
         let (can, mode) = match flush {
@@ -258,7 +261,7 @@ impl WriteBooster {
             }
         };
         let what = "this partial flush of the WriteBooster buffer";
-        if can { Ok(mode) } else { Err(Error::Unsupported(what)) }
+        if can { Ok(mode) } else { Err(UfsError::Unsupported(what)) }
     }
 
     /// Sets what a flush leaves: first the sizes, so that they are there when the mode is set.
@@ -292,7 +295,7 @@ impl WriteBooster {
     /// Releases pinned data, or no longer.
     pub(crate) fn unpin<M: Machine>(&self, peer: &mut Peer<M>, on: bool) -> Run<()> {
         if !self.extended.pinned_partial_flush() {
-            return Err(Error::Unsupported("pinned WriteBooster data").into());
+            return Err(UfsError::Unsupported("pinned WriteBooster data").into());
         }
         self.set_flag(peer, FlagId::UnpinEn, on)
     }
@@ -306,7 +309,7 @@ impl WriteBooster {
             (self.extended.fifo_partial_flush(), self.extended.pinned_partial_flush());
         if !fifo && !pinned {
             let what = "partial flush of the WriteBooster buffer";
-            return Err(Error::Unsupported(what).into());
+            return Err(UfsError::Unsupported(what).into());
         }
         let mode = peer.read_attribute(AttributeId::WriteBoosterBufferPartialFlushMode)?;
         let mut state = PartialFlushState {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{FileKind, FileSystem, FsError, Inode};
 
 use crate::{DEPTH_MAX, VIOLATIONS_MAX};
 
@@ -55,7 +55,7 @@ struct Comparison<'f> {
 }
 
 /// Names of a directory, or why they cannot be listed.
-fn names(fs: &dyn FileSystem, directory: Inode) -> Result<BTreeMap<Vec<u8>, Inode>, Error> {
+fn names(fs: &dyn FileSystem, directory: Inode) -> Result<BTreeMap<Vec<u8>, Inode>, FsError> {
     let mut names = BTreeMap::new();
     fs.list(directory, 0, &mut |entry| {
         names.insert(entry.name.to_vec(), entry.inode);
@@ -64,13 +64,13 @@ fn names(fs: &dyn FileSystem, directory: Inode) -> Result<BTreeMap<Vec<u8>, Inod
     Ok(names)
 }
 
-fn xattrs(fs: &dyn FileSystem, inode: Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+fn xattrs(fs: &dyn FileSystem, inode: Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, FsError> {
     let mut names: Vec<Vec<u8>> = vec![];
     fs.list_xattrs(inode, &mut |name| names.push(name.to_vec()))?;
     let mut values = BTreeMap::new();
     for name in names {
         let len = match fs.read_xattr(inode, &name, &mut []) {
-            Err(Error::BufferTooSmall(len)) => len,
+            Err(FsError::BufferTooSmall(len)) => len,
             other => other?,
         };
         let mut value = vec![0; len];

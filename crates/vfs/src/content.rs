@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Error, Inode};
+use flysch_api::vfs::{FsError, Inode};
 
 use crate::Suite;
 
@@ -130,7 +130,7 @@ impl Suite<'_> {
                     self.violation("a target is a path", target[..len].escape_ascii());
                 }
             }
-            Err(Error::Encrypted) => {}
+            Err(FsError::Encrypted) => {}
             Err(error) => self.violation("a target can be read", error),
         }
     }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Rename,
     Timestamp, XattrChange,
 };
 
@@ -95,7 +95,7 @@ pub struct Exercise {
 }
 
 /// How a step ended on the file system.
-type Answer<T> = Result<T, Error>;
+type Answer<T> = Result<T, FsError>;
 
 impl Exercise {
     /// The steps of `seed`, for a file system that is empty.
@@ -203,7 +203,7 @@ impl Exercise {
         let same = match (&found, &expected) {
             // What is wrong in two ways may be refused for either; failing is no refusal.
             (Err(found), Err(_)) => {
-                !matches!(found, Error::Damaged { .. } | Error::Medium(_) | Error::ReadOnly)
+                !matches!(found, FsError::Damaged { .. } | FsError::Medium(_) | FsError::ReadOnly)
             }
             (found, expected) => found == expected,
         };
@@ -221,7 +221,7 @@ impl Exercise {
         found: Answer<()>,
         change: impl FnOnce(&mut Memory) -> Answer<()>,
     ) -> Result<bool, Mismatch> {
-        if found == Err(Error::NoSpace) {
+        if found == Err(FsError::NoSpace) {
             self.counts.full += 1;
             return Ok(false);
         }
@@ -425,7 +425,7 @@ impl Exercise {
         let accepted = found.unwrap_or(0).min(data.len());
         let found = match found {
             // Something has to be accepted.
-            Ok(0) => Err(Error::Invalid("nothing was written")),
+            Ok(0) => Err(FsError::Invalid("nothing was written")),
             other => other.map(drop),
         };
         self.change(asked, found, |model| {

@@ -36,7 +36,7 @@ pub use compare::{Difference, compare};
 pub use exercise::{Counts, Exercise, Limits, Mismatch};
 pub use memory::Memory;
 
-use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{Attributes, DeviceNumber, FileKind, FileSystem, FsError, Inode};
 
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Suite<'_> {
             if self.fs.attributes(inode).is_ok() {
                 continue; // it happens to be there
             }
-            let missing = Err(Error::NotFound);
+            let missing = Err(FsError::NotFound);
             self.expect(
                 "no attributes without inode",
                 self.fs.attributes(inode).map(drop),
@@ -171,11 +171,11 @@ impl Suite<'_> {
             FileKind::Symlink => self.symlink(inode, attributes.size),
             FileKind::Directory => {
                 let found = self.fs.read(inode, 0, &mut [0; 4]);
-                self.expect("a directory cannot be read", found, Err(Error::IsDirectory));
+                self.expect("a directory cannot be read", found, Err(FsError::IsDirectory));
             }
             _ => {
                 let found = self.fs.read(inode, 0, &mut [0; 4]);
-                self.expect("this kind has no content", found, Err(Error::NoContent));
+                self.expect("this kind has no content", found, Err(FsError::NoContent));
             }
         }
     }

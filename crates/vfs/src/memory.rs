@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use core::ops::{Bound, ControlFlow};
 
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem,
-    FileSystemMut, Inode, NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor,
-    XattrChange,
+    Attributes, Changes, DeviceNumber, Entry, FileFlags, FileKind, FileSystem, FileSystemMut,
+    FsError, Inode, NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor, XattrChange,
 };
 
 /// Longest name, bytes.
@@ -70,14 +69,14 @@ impl Directory {
 }
 
 /// Whether a name is valid.
-fn check_name(name: &[u8]) -> Result<(), Error> {
+fn check_name(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name == b"." || name == b".." {
-        return Err(Error::Invalid("the name is empty, . or .."));
+        return Err(FsError::Invalid("the name is empty, . or .."));
     }
     if name.contains(&0) || name.contains(&b'/') {
-        return Err(Error::Invalid("a name must not contain NUL or /"));
+        return Err(FsError::Invalid("a name must not contain NUL or /"));
     }
-    if name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(()) }
+    if name.len() > NAME_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
 impl Memory {
@@ -119,27 +118,27 @@ impl Memory {
         }
     }
 
-    fn file(&self, inode: Inode) -> Result<&File, Error> {
-        self.files.get(&inode).ok_or(Error::NotFound)
+    fn file(&self, inode: Inode) -> Result<&File, FsError> {
+        self.files.get(&inode).ok_or(FsError::NotFound)
     }
 
-    fn file_mut(&mut self, inode: Inode) -> Result<&mut File, Error> {
-        self.files.get_mut(&inode).ok_or(Error::NotFound)
+    fn file_mut(&mut self, inode: Inode) -> Result<&mut File, FsError> {
+        self.files.get_mut(&inode).ok_or(FsError::NotFound)
     }
 
-    fn directory(&self, inode: Inode) -> Result<&Directory, Error> {
+    fn directory(&self, inode: Inode) -> Result<&Directory, FsError> {
         let file = self.file(inode)?;
         match file.attributes.kind {
             FileKind::Directory => Ok(&file.directory),
-            _ => Err(Error::NotDirectory),
+            _ => Err(FsError::NotDirectory),
         }
     }
 
     /// A directory to which a name can be added: one that still has a name itself.
-    fn living_directory(&self, inode: Inode) -> Result<&Directory, Error> {
+    fn living_directory(&self, inode: Inode) -> Result<&Directory, FsError> {
         let directory = self.directory(inode)?;
         match self.file(inode)?.attributes.links {
-            0 => Err(Error::NotFound),
+            0 => Err(FsError::NotFound),
             _ => Ok(directory),
         }
     }
@@ -190,31 +189,31 @@ impl Memory {
     }
 
     /// Whether `moved` may replace `replaced`.
-    fn check_replace(&self, moved: Inode, replaced: Inode) -> Result<(), Error> {
+    fn check_replace(&self, moved: Inode, replaced: Inode) -> Result<(), FsError> {
         let is_directory =
             |inode| self.file(inode).map(|file: &File| file.attributes.kind == FileKind::Directory);
         match (is_directory(moved)?, is_directory(replaced)?) {
-            (true, false) => Err(Error::NotDirectory),
-            (false, true) => Err(Error::IsDirectory),
-            (true, true) if !self.directory(replaced)?.names.is_empty() => Err(Error::NotEmpty),
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            (true, true) if !self.directory(replaced)?.names.is_empty() => Err(FsError::NotEmpty),
             _ => Ok(()),
         }
     }
 
     /// Changes the length of a file's content.
-    fn resize(&mut self, inode: Inode, size: u64) -> Result<(), Error> {
+    fn resize(&mut self, inode: Inode, size: u64) -> Result<(), FsError> {
         let file = self.file(inode)?;
         match file.attributes.kind {
             FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::NoContent),
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::NoContent),
         }
         if size > SIZE_MAX {
-            return Err(Error::FileTooLarge);
+            return Err(FsError::FileTooLarge);
         }
         let used = self.used - file.content.len() as u64 + size;
         if used > self.capacity && size > file.content.len() as u64 {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         }
         self.used = used;
         let file = self.file_mut(inode)?;
@@ -269,16 +268,21 @@ impl FileSystem for Memory {
         }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         let found = self.directory(directory)?.names.get(name);
-        found.map(|(_, inode)| *inode).ok_or(Error::NotFound)
+        found.map(|(_, inode)| *inode).ok_or(FsError::NotFound)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
         self.file(inode).map(|file| file.attributes)
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         let directory = self.directory(directory)?;
         let behind = (Bound::Excluded(position), Bound::Unbounded);
         for (position, name) in directory.positions.range(behind) {
@@ -292,12 +296,12 @@ impl FileSystem for Memory {
         Ok(())
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let file = self.file(inode)?;
         match file.attributes.kind {
             FileKind::Regular | FileKind::Symlink => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::NoContent),
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::NoContent),
         }
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(file.content.len());
         let len = buffer.len().min(file.content.len() - start);
@@ -305,14 +309,14 @@ impl FileSystem for Memory {
         Ok(len)
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         self.file(inode)?.xattrs.keys().for_each(|name| visit(name));
         Ok(())
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
-        let value = self.file(inode)?.xattrs.get(name).ok_or(Error::NoAttribute)?;
-        let space = buffer.get_mut(..value.len()).ok_or(Error::BufferTooSmall(value.len()))?;
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
+        let value = self.file(inode)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
+        let space = buffer.get_mut(..value.len()).ok_or(FsError::BufferTooSmall(value.len()))?;
         space.copy_from_slice(value);
         Ok(value.len())
     }
@@ -325,14 +329,14 @@ impl FileSystemMut for Memory {
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Inode, Error> {
+    ) -> Result<Inode, FsError> {
         check_name(name)?;
         if self.living_directory(directory)?.names.contains_key(name) {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let is_symlink = file.kind == FileKind::Symlink;
         if is_symlink && (file.target.is_empty() || file.target.contains(&0)) {
-            return Err(Error::Invalid("a symlink's target must not be empty or contain NUL"));
+            return Err(FsError::Invalid("a symlink's target must not be empty or contain NUL"));
         }
         let inode = Inode(self.next);
         self.next += 1;
@@ -347,17 +351,17 @@ impl FileSystemMut for Memory {
         directory: Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         check_name(name)?;
         let attributes = self.file(inode)?.attributes;
         if attributes.kind == FileKind::Directory {
-            return Err(Error::IsDirectory);
+            return Err(FsError::IsDirectory);
         }
         if attributes.links == 0 {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         if self.living_directory(directory)?.names.contains_key(name) {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let file = self.file_mut(inode)?;
         file.attributes.links += 1;
@@ -366,11 +370,11 @@ impl FileSystemMut for Memory {
         Ok(())
     }
 
-    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error> {
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), FsError> {
         let inode = self.lookup(directory, name)?;
         let file = self.file(inode)?;
         if !file.directory.names.is_empty() {
-            return Err(Error::NotEmpty);
+            return Err(FsError::NotEmpty);
         }
         self.take(directory, name, inode, now);
         self.lose(inode, now);
@@ -383,22 +387,22 @@ impl FileSystemMut for Memory {
         to: (Inode, &[u8]),
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let moved = self.lookup(from.0, from.1)?;
         check_name(to.1)?;
         self.living_directory(to.0)?;
         let replaced = self.lookup(to.0, to.1).ok();
         if self.is_above(moved, to.0) {
-            return Err(Error::Invalid("a directory cannot be moved below itself"));
+            return Err(FsError::Invalid("a directory cannot be moved below itself"));
         }
         match (how, replaced) {
-            (Rename::Keep, Some(_)) => return Err(Error::Exists),
-            (Rename::Exchange, None) => return Err(Error::NotFound),
+            (Rename::Keep, Some(_)) => return Err(FsError::Exists),
+            (Rename::Exchange, None) => return Err(FsError::NotFound),
             // Two names of one file, or twice the same name: nothing happens, as in Linux.
             (_, Some(other)) if other == moved => return Ok(()),
             (Rename::Exchange, Some(other)) => {
                 if self.is_above(other, from.0) {
-                    return Err(Error::Invalid("a directory cannot be moved below itself"));
+                    return Err(FsError::Invalid("a directory cannot be moved below itself"));
                 }
                 self.take(from.0, from.1, moved, now);
                 self.take(to.0, to.1, other, now);
@@ -437,7 +441,7 @@ impl FileSystemMut for Memory {
         inode: Inode,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         if let Some(size) = changes.size {
             self.resize(inode, size)?;
             self.file_mut(inode)?.attributes.modified = now;
@@ -459,9 +463,9 @@ impl FileSystemMut for Memory {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let size = self.attributes(inode)?.size;
-        let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooLarge)?;
+        let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
         self.resize(inode, if data.is_empty() { size } else { size.max(end) })?;
         if data.is_empty() {
             return Ok(0);
@@ -478,16 +482,16 @@ impl FileSystemMut for Memory {
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         if !NAMESPACES.iter().any(|space| name.starts_with(space)) {
-            return Err(Error::Unsupported("extended attributes of this namespace"));
+            return Err(FsError::Unsupported("extended attributes of this namespace"));
         }
         let file = self.file_mut(inode)?;
         let is_there = file.xattrs.contains_key(name);
         match (change, is_there) {
-            (XattrChange::Create(_), true) => return Err(Error::Exists),
+            (XattrChange::Create(_), true) => return Err(FsError::Exists),
             (XattrChange::Replace(_) | XattrChange::Remove, false) => {
-                return Err(Error::NoAttribute);
+                return Err(FsError::NoAttribute);
             }
             (XattrChange::Remove, true) => drop(file.xattrs.remove(name)),
             (
@@ -499,12 +503,12 @@ impl FileSystemMut for Memory {
         Ok(())
     }
 
-    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), FsError> {
         self.synced += u64::from(inode.is_some());
         Ok(())
     }
 
-    fn forget(&mut self, inode: Inode) -> Result<(), Error> {
+    fn forget(&mut self, inode: Inode) -> Result<(), FsError> {
         if let Some(file) = self.files.get(&inode)
             && file.attributes.links == 0
         {

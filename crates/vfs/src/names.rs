@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Error, FileKind, Inode};
+use flysch_api::vfs::{FileKind, FsError, Inode};
 
 use crate::{DEPTH_MAX, Suite};
 
@@ -26,7 +26,7 @@ struct Kept {
 
 impl Suite<'_> {
     /// At most `most` entries after `position`.
-    fn listed(&self, directory: Inode, position: u64, most: usize) -> Result<Vec<Kept>, Error> {
+    fn listed(&self, directory: Inode, position: u64, most: usize) -> Result<Vec<Kept>, FsError> {
         let mut entries = vec![];
         let result = self.fs.list(directory, position, &mut |entry| {
             entries.push(Kept {
@@ -53,7 +53,7 @@ impl Suite<'_> {
         self.listing(directory, &entries);
         for name in NOT_NAMES {
             let found = self.fs.lookup(directory, name);
-            self.expect("what is no name is not found", found, Err(Error::NotFound));
+            self.expect("what is no name is not found", found, Err(FsError::NotFound));
         }
         let length = self.path.len();
         for entry in &entries {
@@ -123,7 +123,7 @@ impl Suite<'_> {
             .is_ok_and(|all| all.iter().all(|e| e.name != other))
         {
             let found = self.fs.lookup(directory, &other);
-            self.expect("what is not listed is not found", found, Err(Error::NotFound));
+            self.expect("what is not listed is not found", found, Err(FsError::NotFound));
         }
         let attributes = match self.fs.attributes(entry.inode) {
             Ok(attributes) => attributes,
@@ -132,9 +132,9 @@ impl Suite<'_> {
         self.file(entry.inode, entry.kind, &attributes);
         if attributes.kind != FileKind::Directory {
             let found = self.fs.lookup(entry.inode, b"x");
-            self.expect("only directories have names in them", found, Err(Error::NotDirectory));
+            self.expect("only directories have names in them", found, Err(FsError::NotDirectory));
             let found = self.listed(entry.inode, 0, 1);
-            self.expect("only directories are listed", found, Err(Error::NotDirectory));
+            self.expect("only directories are listed", found, Err(FsError::NotDirectory));
         } else if !entered.insert(entry.inode) {
             self.violation("a directory has one name", format!("inode {}", entry.inode));
         } else if depth < DEPTH_MAX {
@@ -167,12 +167,12 @@ impl Suite<'_> {
             self.expect("a value stays the same", &exact[..], &value[..len]);
             if len > 0 {
                 let found = self.fs.read_xattr(inode, name, &mut exact[..len - 1]);
-                let short = Err(Error::BufferTooSmall(len));
+                let short = Err(FsError::BufferTooSmall(len));
                 self.expect("a short buffer is told the size", found, short);
             }
         }
         let found = self.fs.read_xattr(inode, b"user.there is no such attribute", &mut [0; 8]);
-        self.expect("an attribute that is not there is told", found, Err(Error::NoAttribute));
+        self.expect("an attribute that is not there is told", found, Err(FsError::NoAttribute));
     }
 }
 

@@ -7,7 +7,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileKind, FileSystem, Inode, NameVisitor, Statistics,
+    Attributes, DeviceNumber, Entry, FileKind, FileSystem, FsError, Inode, NameVisitor, Statistics,
     Timestamp, Visitor,
 };
 
@@ -122,22 +122,22 @@ impl FileSystem for Tree {
         }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         match Self::kind(directory) {
-            None => return Err(Error::NotFound),
+            None => return Err(FsError::NotFound),
             Some(FileKind::Directory) => {}
-            Some(_) => return Err(Error::NotDirectory),
+            Some(_) => return Err(FsError::NotDirectory),
         }
         if self.0 == Break::LookupTakesAnything {
             return Ok(FILE);
         }
         let entries = self.entries(directory);
         let found = entries.iter().find(|(found, ..)| *found == name).map(|(_, inode, _)| *inode);
-        found.filter(|_| self.0 != Break::LookupMisses).ok_or(Error::NotFound)
+        found.filter(|_| self.0 != Break::LookupMisses).ok_or(FsError::NotFound)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
-        let kind = Self::kind(inode).ok_or(Error::NotFound)?;
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
+        let kind = Self::kind(inode).ok_or(FsError::NotFound)?;
         let time = Timestamp {
             seconds: 1,
             nanoseconds: if self.0 == Break::Nanoseconds { 1_000_000_000 } else { 0 },
@@ -171,12 +171,17 @@ impl FileSystem for Tree {
         })
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         match Self::kind(directory) {
-            None => return Err(Error::NotFound),
+            None => return Err(FsError::NotFound),
             Some(FileKind::Directory) => {}
             Some(_) if self.0 == Break::ListsFiles => {}
-            Some(_) => return Err(Error::NotDirectory),
+            Some(_) => return Err(FsError::NotDirectory),
         }
         for (number, (name, inode, kind)) in self.entries(directory).into_iter().enumerate() {
             let own = number as u64 + 1;
@@ -194,15 +199,15 @@ impl FileSystem for Tree {
         Ok(())
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let content: &[u8] = match Self::kind(inode) {
             Some(FileKind::Regular) => &CONTENT,
             Some(FileKind::Symlink) => b"target",
             Some(FileKind::Directory) if self.0 == Break::ReadsDirectories => return Ok(0),
-            Some(FileKind::Directory) => return Err(Error::IsDirectory),
-            Some(_) => return Err(Error::NoContent),
+            Some(FileKind::Directory) => return Err(FsError::IsDirectory),
+            Some(_) => return Err(FsError::NoContent),
             None if self.0 == Break::StrangerHasContent => return Ok(0),
-            None => return Err(Error::NotFound),
+            None => return Err(FsError::NotFound),
         };
         if self.0 == Break::ReadsBehindEnd && offset == u64::MAX {
             return Ok(buffer.len());
@@ -216,31 +221,31 @@ impl FileSystem for Tree {
         Ok(len)
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         let size = self.attributes(inode)?.size;
         let start = if self.0 == Break::HoleWithData { 5000 } else { 4096 };
         Ok((offset < size).then(|| offset.max(start)..size))
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         if inode == FILE {
             visit(b"user.comment");
         }
         Ok(())
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         if Self::kind(inode).is_none() {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         if inode != FILE || name != b"user.comment" {
             let is_empty = self.0 == Break::XattrMissingIsEmpty;
-            return if is_empty { Ok(0) } else { Err(Error::NoAttribute) };
+            return if is_empty { Ok(0) } else { Err(FsError::NoAttribute) };
         }
         if self.0 == Break::XattrTooLong && buffer.len() < 5 {
             return Ok(buffer.len());
         }
-        buffer.get_mut(..5).ok_or(Error::BufferTooSmall(5))?.copy_from_slice(b"hello");
+        buffer.get_mut(..5).ok_or(FsError::BufferTooSmall(5))?.copy_from_slice(b"hello");
         Ok(5)
     }
 }

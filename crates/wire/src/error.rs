@@ -4,7 +4,7 @@ use core::fmt;
 
 /// Why bytes are not the structure they were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum WireError {
     /// Fewer bytes than the structure needs.
     Truncated {
         /// Bytes needed.
@@ -26,7 +26,7 @@ pub enum Error {
     ),
 }
 
-impl Error {
+impl WireError {
     /// `Ok` if `bytes` has at least `needed` bytes.
     #[inline]
     pub(crate) fn check_len(bytes: &[u8], needed: usize) -> Result<(), Self> {
@@ -37,7 +37,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated { needed, got } => {
@@ -51,4 +51,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for WireError {}

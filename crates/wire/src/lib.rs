@@ -26,4 +26,4 @@ pub mod ubi;
 pub mod ubifs;
 pub mod ufs;
 
-pub use error::Error;
+pub use error::WireError;

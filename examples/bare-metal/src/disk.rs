@@ -1,7 +1,7 @@
 //! What is done with every disk, whatever is below it: both ends are written and read back, and
 //! reads are timed.
 
-use flysch_api::block::{Completion, Device as _, Operation, Request};
+use flysch_api::block::{BlockDevice as _, Completion, Operation, Request};
 use flysch_api::command::Port;
 use flysch_api::machine::{Clock as _, DmaAllocator, DmaRegion, DmaSlice};
 use flysch_cam::{Disk, Family, Shape};
@@ -27,7 +27,8 @@ pub fn story<P: Port>(
 {
     let scratch = memory.take(64 << 10, 4096).expect("memory");
     let data = memory.take(LENGTH as usize, 4096).expect("memory");
-    let mut disk = Disk::new(port, shape, scratch, &flysch_cam::Options::default()).expect("disk");
+    let mut disk =
+        Disk::new(port, shape, scratch, &flysch_cam::DiskOptions::default()).expect("disk");
     let heap = HEAP.used();
     let size = disk.geometry().bytes();
     for (round, offset) in [0, size - u64::from(LENGTH)].into_iter().enumerate() {

@@ -27,9 +27,9 @@ pub fn ufs(machine: &Bare) {
 
 /// UFS with one queue design; returns whether the controller has MCQ.
 fn ufs_with(machine: &Bare, queue: flysch_ufs::QueueMode) -> bool {
-    use flysch_ufs::{Host, Options, QueueMode};
+    use flysch_ufs::{Host, QueueMode, UfsOptions};
     let name = if queue == QueueMode::Mcq { "mcq" } else { "sdq" };
-    let options = Options { queue, ..Options::default() };
+    let options = UfsOptions { queue, ..UfsOptions::default() };
     let mut memory = memory(machine);
     let driver = memory.take(Host::<Bare>::memory_len(&options), 4096).expect("memory");
     let mut host = Host::new(machine.clone(), driver, options).expect("host");
@@ -50,8 +50,8 @@ fn ufs_with(machine: &Bare, queue: flysch_ufs::QueueMode) -> bool {
 
 /// NVMe: the first namespace.
 pub fn nvme(machine: &Bare) {
-    use flysch_nvme::{Host, Options};
-    let options = Options::default();
+    use flysch_nvme::{Host, NvmeOptions};
+    let options = NvmeOptions::default();
     let mut memory = memory(machine);
     let driver = memory.take(Host::<Bare>::memory_len(&options), 4096).expect("memory");
     let mut host = Host::new(machine.clone(), driver, options).expect("host");
@@ -67,8 +67,8 @@ pub fn nvme(machine: &Bare) {
 
 /// AHCI: the disk at the first port with one.
 pub fn ahci(machine: &Bare) {
-    use flysch_ahci::{Host, Options, Quirk};
-    let options = Options::default();
+    use flysch_ahci::{AhciOptions, Host, Quirk};
+    let options = AhciOptions::default();
     let mut memory = memory(machine);
     let driver = memory.take(Host::<Bare>::memory_len(&options), 4096).expect("memory");
     let mut host = Host::new(machine.clone(), driver, options).expect("host");
@@ -93,8 +93,8 @@ pub fn ahci(machine: &Bare) {
 
 /// The card behind an SD host controller: eMMC or SD.
 pub fn card(machine: &Bare) {
-    use flysch_emmc::{Host, Options};
-    let options = Options::default();
+    use flysch_emmc::{EmmcOptions, Host};
+    let options = EmmcOptions::default();
     let mut memory = memory(machine);
     let driver = memory.take(Host::<Bare>::memory_len(&options), 4096).expect("memory");
     let mut host = Host::new(machine.clone(), driver, options).expect("host");

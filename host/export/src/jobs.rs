@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use flysch_api::block::{Device, Error, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockError, Operation, Refused, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice};
 
@@ -49,7 +49,13 @@ pub trait Transfer {
     ///
     /// # Errors
     /// The data is no longer accessible; the job ends with this.
-    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error>;
+    fn gather(
+        &self,
+        from: u64,
+        memory: &DmaRegion,
+        to: usize,
+        length: usize,
+    ) -> Result<(), BlockError>;
 
     /// Copies `length` bytes of `memory` at `from` to the destination of a read's data, from `to`
     /// on.
@@ -62,7 +68,7 @@ pub trait Transfer {
         memory: &DmaRegion,
         from: usize,
         length: usize,
-    ) -> Result<(), Error>;
+    ) -> Result<(), BlockError>;
 
     /// The location of the data in the device's memory, if it is in the door's own part
     /// ([`Terms::reserved`](crate::Terms::reserved)): whole blocks are transferred between there
@@ -78,7 +84,7 @@ pub struct Job<T> {
     /// The protocol's information about it.
     pub transfer: T,
     /// The first error, if any.
-    pub failed: Option<Error>,
+    pub failed: Option<BlockError>,
     kind: Kind,
     range: Range,
     /// Whole blocks: first byte, and end.
@@ -223,7 +229,7 @@ pub struct Jobs<'a, D, C, T> {
     free: Vec<usize>,
 }
 
-impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
+impl<'a, D: BlockDevice, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
     /// Uses `device` exclusively, and its memory except for the `reserved` bytes at the end; the
     /// rest must hold at least one of its blocks.
     pub fn new(device: &'a mut D, clock: &'a C, reserved: usize) -> Self {
@@ -307,7 +313,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         self.free = (0..self.pieces.len()).rev().collect();
         for (place, job) in self.jobs.iter_mut().enumerate() {
             if let Some(mut job) = job.take() {
-                job.failed.get_or_insert(Error::Gone);
+                job.failed.get_or_insert(BlockError::Gone);
                 self.vacant.push(place);
                 done(job);
             }
@@ -389,7 +395,12 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
     }
 
     /// The request for a piece, with its data in its slot.
-    fn request(&self, number: usize, purpose: Purpose, place: usize) -> Result<Request, Error> {
+    fn request(
+        &self,
+        number: usize,
+        purpose: Purpose,
+        place: usize,
+    ) -> Result<Request, BlockError> {
         let job = self.jobs[number].as_ref().expect("a job that is queued is there");
         let start = place * self.piece as usize;
         let memory = self.device.memory();
@@ -433,7 +444,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
     }
 
     /// Puts the data to be written at `[at, at + length)` into memory.
-    fn fill(&self, job: &Job<T>, start: usize, at: u64, length: u64) -> Result<(), Error> {
+    fn fill(&self, job: &Job<T>, start: usize, at: u64, length: u64) -> Result<(), BlockError> {
         let memory = self.device.memory();
         for edge in job.edges.iter().filter(|edge| (at..at + length).contains(&edge.at)) {
             let content = edge.content.as_deref().unwrap_or_default();
@@ -447,7 +458,12 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         job.transfer.gather(from, memory, start + inside, count)
     }
 
-    fn complete(&mut self, place: usize, result: Result<(), Error>, done: &mut impl FnMut(Job<T>)) {
+    fn complete(
+        &mut self,
+        place: usize,
+        result: Result<(), BlockError>,
+        done: &mut impl FnMut(Job<T>),
+    ) {
         let Some(piece) = self.pieces.get_mut(place).and_then(Option::take) else { return };
         self.free.push(place);
         let start = place * self.piece as usize;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Wall};
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::{Clock, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
@@ -110,7 +110,7 @@ impl Server {
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
-    pub fn run<D: Device, C: Clock, P: Door>(
+    pub fn run<D: BlockDevice, C: Clock, P: Door>(
         &self,
         door: &mut P,
         device: &mut D,
@@ -123,7 +123,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn run_on<D: Device, C: Clock, P: Door>(
+    pub fn run_on<D: BlockDevice, C: Clock, P: Door>(
         &self,
         terms: &Terms,
         door: &mut P,
@@ -182,7 +182,7 @@ impl Server {
 }
 
 /// Waits for the device for a moment; ends requests in progress if it can never answer.
-fn wait_for_device<D: Device, C: Clock, P: Door>(
+fn wait_for_device<D: BlockDevice, C: Clock, P: Door>(
     jobs: &mut Jobs<'_, D, C, P::Transfer>,
     door: &mut P,
 ) {

@@ -3,7 +3,9 @@
 use flysch_random::SplitMix64;
 use std::cell::Cell;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_api::trace::Passage;
@@ -36,7 +38,7 @@ pub struct Disk {
     pub content: Vec<u8>,
     /// A read of this byte fails.
     pub bad: Option<u64>,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     waiting: Vec<Request>,
     random: SplitMix64,
@@ -44,7 +46,7 @@ pub struct Disk {
 
 impl Disk {
     /// A disk with these properties, filled with `fill`, with `memory` bytes for data.
-    pub fn new(geometry: Geometry, memory: usize, fill: u8) -> Self {
+    pub fn new(geometry: BlockGeometry, memory: usize, fill: u8) -> Self {
         let memory = DmaRegion::zeroed(memory, 0x1000);
         let content = vec![fill; geometry.bytes() as usize];
         Self {
@@ -63,14 +65,14 @@ impl Disk {
         self.memory.offset_of(slice.address, length).expect("in its memory")
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<(), Error> {
+    fn carry_out(&mut self, request: &Request) -> Result<(), BlockError> {
         let range = request.offset..request.offset + request.length;
         let bytes = range.start as usize..range.end as usize;
         match request.operation {
             Operation::Flush => {}
             Operation::Delete => self.content[bytes].fill(TRIMMED),
             Operation::Read if self.bad.is_some_and(|bad| range.contains(&bad)) => {
-                return Err(Error::TimedOut);
+                return Err(BlockError::TimedOut);
             }
             Operation::Read => {
                 let place = self.place(&request.data, bytes.len());
@@ -85,8 +87,8 @@ impl Disk {
     }
 }
 
-impl Device for Disk {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Disk {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flysch_api::block::{Device, Error, Geometry};
+use flysch_api::block::{BlockDevice, BlockError, BlockGeometry};
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::DmaRegion;
 
@@ -17,7 +17,7 @@ const RESERVED: usize = 8 << 10;
 const OWN: usize = MEMORY - RESERVED;
 
 fn disk() -> Disk {
-    let geometry = Geometry {
+    let geometry = BlockGeometry {
         block_size: BLOCK as u32,
         blocks: BLOCKS,
         transfer_max: 2048,
@@ -37,7 +37,13 @@ struct Here {
 }
 
 impl Transfer for Here {
-    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error> {
+    fn gather(
+        &self,
+        from: u64,
+        memory: &DmaRegion,
+        to: usize,
+        length: usize,
+    ) -> Result<(), BlockError> {
         self.copies.set(self.copies.get() + 1);
         memory.copy_from(to, memory, self.place + from as usize, length);
         Ok(())
@@ -49,7 +55,7 @@ impl Transfer for Here {
         memory: &DmaRegion,
         from: usize,
         length: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BlockError> {
         self.copies.set(self.copies.get() + 1);
         memory.copy_from(self.place + to as usize, memory, from, length);
         Ok(())

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use flysch_api::vfs::{
-    Attributes, Changes, Error, FileFlags, FileKind, FileSystemMut, Inode, NewFile, Rename,
+    Attributes, Changes, FileFlags, FileKind, FileSystemMut, FsError, Inode, NewFile, Rename,
     XattrChange,
 };
 use fuser::{RenameFlags, Request};
@@ -28,11 +28,16 @@ impl Door {
         fs: &mut dyn FileSystemMut,
         inode: Inode,
         is_sync: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         if is_sync || self.store.is_through() { fs.sync(Some(inode)) } else { Ok(()) }
     }
 
-    pub(crate) fn write_at(&self, inode: Inode, offset: u64, data: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn write_at(
+        &self,
+        inode: Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, FsError> {
         self.store.change(|fs| {
             let file = fs.attributes(inode)?;
             file.may_write_at(offset)?;
@@ -48,7 +53,7 @@ impl Door {
         inode: Inode,
         changes: &Changes,
         (is_now, is_open): (bool, bool),
-    ) -> Result<Attributes, Error> {
+    ) -> Result<Attributes, FsError> {
         self.store.change(|fs| {
             let file = fs.attributes(inode)?;
             file.may_change(changes, is_now, is_open)?;
@@ -63,7 +68,7 @@ impl Door {
         inode: Inode,
         directory: Inode,
         name: &OsStr,
-    ) -> Result<Attributes, Error> {
+    ) -> Result<Attributes, FsError> {
         self.store.change(|fs| {
             let above = fs.attributes(directory)?;
             above.may_gain_name()?;
@@ -81,7 +86,7 @@ impl Door {
         directory: Inode,
         name: &OsStr,
         wanted: &Wanted<'_>,
-    ) -> Result<Attributes, Error> {
+    ) -> Result<Attributes, FsError> {
         self.store.change(|fs| {
             let above = fs.attributes(directory)?;
             above.may_gain_name()?;
@@ -107,7 +112,7 @@ impl Door {
         })
     }
 
-    pub(crate) fn remove(&self, directory: Inode, name: &OsStr) -> Result<(), Error> {
+    pub(crate) fn remove(&self, directory: Inode, name: &OsStr) -> Result<(), FsError> {
         self.store.change(|fs| {
             let above = fs.attributes(directory)?;
             let file = fs.lookup(directory, name.as_bytes())?;
@@ -122,7 +127,7 @@ impl Door {
         from: (Inode, &OsStr),
         to: (Inode, &OsStr),
         flags: RenameFlags,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let how = match flags {
             flags if flags.is_empty() => Rename::Replace,
             RenameFlags::RENAME_NOREPLACE => Rename::Keep,
@@ -131,14 +136,14 @@ impl Door {
             flags if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE => {
                 Rename::Whiteout
             }
-            _ => return Err(Error::Invalid("flags that exclude each other")),
+            _ => return Err(FsError::Invalid("flags that exclude each other")),
         };
         let keeps = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
         let renamed = self.store.change(|fs| {
             let (file, replaced) = (fs.lookup(from.0, from.1)?, fs.lookup(to.0, to.1).ok());
             if keeps && replaced.is_some() {
-                return Err(Error::Exists);
+                return Err(FsError::Exists);
             }
             let above = [fs.attributes(from.0)?, fs.attributes(to.0)?];
             above[0].may_lose_name(&fs.attributes(file)?)?;
@@ -151,7 +156,7 @@ impl Door {
         });
         match renamed {
             // So says renameat2(2) of flags that a file system does not know.
-            Err(Error::Unsupported(why)) => Err(Error::Invalid(why)),
+            Err(FsError::Unsupported(why)) => Err(FsError::Invalid(why)),
             renamed => renamed,
         }
     }
@@ -163,7 +168,7 @@ impl Door {
         inode: Inode,
         name: &[u8],
         change: XattrChange<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let now = now();
         let list = match change {
             XattrChange::Set(value) if name == acl::ACCESS => acl::permissions(value),

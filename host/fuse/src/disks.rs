@@ -20,7 +20,7 @@ use fuser::{
 };
 use rustix::io::Errno as Failed;
 
-use crate::{Mounted, Options, start_session};
+use crate::{FuseOptions, Mounted, start_session};
 
 /// How long the kernel may cache names and attributes: not at all.
 const NOT_AT_ALL: Duration = Duration::ZERO;
@@ -116,11 +116,11 @@ pub type Sender = std::sync::Arc<dyn Fn(Job) + Send + Sync>;
 ///
 /// # Errors
 /// The kernel or fusermount3 refuses.
-pub fn mount_disks(send: Sender, at: &Path, options: &Options) -> io::Result<Mounted> {
+pub fn mount_disks(send: Sender, at: &Path, options: &FuseOptions) -> io::Result<Mounted> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // One thread reads what the kernel asks: who closes a disk and then looks for what changed by
     // that finds it.
-    let options = Options { threads: 1, trusted: false, ..options.clone() };
+    let options = FuseOptions { threads: 1, trusted: false, ..options.clone() };
     start_session(at, &options, None, "flysch", |_| Ok(DiskDoor { send, owner }))
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Error, FileFlags, FileKind, FileSystem, Inode, Timestamp,
+    Attributes, Changes, DeviceNumber, FileFlags, FileKind, FileSystem, FsError, Inode, Timestamp,
     XattrChange,
 };
 use fuser::{
@@ -63,26 +63,26 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-fn errno(error: Error) -> Errno {
+fn errno(error: FsError) -> Errno {
     match error {
-        Error::NotFound => Errno::ENOENT,
-        Error::NoAttribute => Errno::ENODATA,
-        Error::NotDirectory => Errno::ENOTDIR,
-        Error::IsDirectory => Errno::EISDIR,
-        Error::NoContent => Errno::EINVAL,
-        Error::BufferTooSmall(_) => Errno::ERANGE,
-        Error::Encrypted => Errno::from_i32(libc::ENOKEY),
-        Error::Unsupported(_) => Errno::EOPNOTSUPP,
-        Error::Exists => Errno::EEXIST,
-        Error::NotEmpty => Errno::ENOTEMPTY,
-        Error::NoSpace => Errno::ENOSPC,
-        Error::ReadOnly => Errno::EROFS,
-        Error::NameTooLong => Errno::ENAMETOOLONG,
-        Error::CrossDevice => Errno::EXDEV,
-        Error::TooManyLinks => Errno::EMLINK,
-        Error::FileTooLarge => Errno::EFBIG,
-        Error::Invalid(_) => Errno::EINVAL,
-        Error::Protected(_) => Errno::EPERM,
+        FsError::NotFound => Errno::ENOENT,
+        FsError::NoAttribute => Errno::ENODATA,
+        FsError::NotDirectory => Errno::ENOTDIR,
+        FsError::IsDirectory => Errno::EISDIR,
+        FsError::NoContent => Errno::EINVAL,
+        FsError::BufferTooSmall(_) => Errno::ERANGE,
+        FsError::Encrypted => Errno::from_i32(libc::ENOKEY),
+        FsError::Unsupported(_) => Errno::EOPNOTSUPP,
+        FsError::Exists => Errno::EEXIST,
+        FsError::NotEmpty => Errno::ENOTEMPTY,
+        FsError::NoSpace => Errno::ENOSPC,
+        FsError::ReadOnly => Errno::EROFS,
+        FsError::NameTooLong => Errno::ENAMETOOLONG,
+        FsError::CrossDevice => Errno::EXDEV,
+        FsError::TooManyLinks => Errno::EMLINK,
+        FsError::FileTooLarge => Errno::EFBIG,
+        FsError::Invalid(_) => Errno::EINVAL,
+        FsError::Protected(_) => Errno::EPERM,
         _ => Errno::EIO,
     }
 }
@@ -193,7 +193,7 @@ impl Door {
         directory: Inode,
         offset: u64,
         add: &mut dyn FnMut(Inode, u64, &OsStr, FileKind) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         for (number, name) in [(0, "."), (1, "..")] {
             if offset <= number && add(directory, number + 1, OsStr::new(name), FileKind::Directory)
             {
@@ -214,7 +214,7 @@ impl Door {
         if taken > 0 { Ok(()) } else { result }
     }
 
-    fn reply_made(&self, made: Result<Attributes, Error>, reply: ReplyEntry) {
+    fn reply_made(&self, made: Result<Attributes, FsError>, reply: ReplyEntry) {
         match made {
             Ok(attributes) => reply.entry(&FOREVER, &self.file_attr(&attributes), Generation(0)),
             Err(error) => reply.error(errno(error)),
@@ -270,7 +270,7 @@ impl Filesystem for Door {
         match attributes {
             Ok(attributes) => reply.entry(&FOREVER, &self.file_attr(&attributes), Generation(0)),
             // The kernel may remember that there is nothing, too: an entry without inode.
-            Err(Error::NotFound) if found.is_err() => {
+            Err(FsError::NotFound) if found.is_err() => {
                 let mut nothing = self.unknown_attr(Inode(0), FileKind::Regular);
                 nothing.ino = INodeNo(0);
                 reply.entry(&FOREVER, &nothing, Generation(0));
@@ -715,7 +715,7 @@ impl Filesystem for Door {
     }
 }
 
-fn reply_done(done: Result<(), Error>, reply: ReplyEmpty) {
+fn reply_done(done: Result<(), FsError>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(errno(error)),

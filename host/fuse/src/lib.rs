@@ -37,7 +37,7 @@ pub use crate::store::Shared;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct FuseOptions {
     /// The source shown by `mount` and `df`.
     pub source: String,
     /// Threads that answer the kernel; 0 means one per processor, but at least two.
@@ -93,7 +93,7 @@ const PANIC: u8 = b'p';
 pub fn mount(
     fs: Arc<dyn FileSystem + Send + Sync>,
     at: &Path,
-    options: &Options,
+    options: &FuseOptions,
 ) -> io::Result<Mounted> {
     start(Store::Fixed(fs), at, options)
 }
@@ -105,7 +105,7 @@ pub fn mount(
 ///
 /// # Errors
 /// As [`mount`].
-pub fn mount_read_write(fs: Shared, at: &Path, options: &Options) -> io::Result<Mounted> {
+pub fn mount_read_write(fs: Shared, at: &Path, options: &FuseOptions) -> io::Result<Mounted> {
     start(Store::changing(fs, options.write_through), at, options)
 }
 
@@ -124,7 +124,7 @@ pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
+fn start(store: Store, at: &Path, options: &FuseOptions) -> io::Result<Mounted> {
     let statistics = store.read(|fs| fs.statistics());
     let door = |waker| Ok(Door::new(store.clone(), statistics.root, waker));
     start_session(at, options, Some(&store), statistics.format, door)
@@ -133,7 +133,7 @@ fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
 /// Mounts the file system made by `door`; `store` is what is behind it, if it is a file system.
 fn start_session<D: fuser::Filesystem + Send + Sync + 'static>(
     at: &Path,
-    options: &Options,
+    options: &FuseOptions,
     store: Option<&Store>,
     format: &str,
     door: impl FnOnce(io::PipeWriter) -> io::Result<D>,
@@ -182,7 +182,7 @@ fn remedy(error: &io::Error, is_root: bool) -> &'static str {
     }
 }
 
-fn config(options: &Options, is_fixed: bool, format: &str, is_root: bool) -> Config {
+fn config(options: &FuseOptions, is_fixed: bool, format: &str, is_root: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.replace(',', "_")),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use flysch_api::vfs::{Error, FileSystem, FileSystemMut};
+use flysch_api::vfs::{FileSystem, FileSystemMut, FsError};
 
 /// A file system with many readers and one writer at a time.
 pub type Shared = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
@@ -78,13 +78,13 @@ impl Store {
     /// Changes the file system, unless it is read-only or an earlier change failed.
     pub(crate) fn change<R>(
         &self,
-        change: impl FnOnce(&mut dyn FileSystemMut) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        change: impl FnOnce(&mut dyn FileSystemMut) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
         match self {
-            Self::Fixed(_) => Err(Error::ReadOnly),
+            Self::Fixed(_) => Err(FsError::ReadOnly),
             Self::Changing { fs, since, .. } => {
                 // No cause: whoever panicked in the middle of a change left nobody knows what.
-                let mut fs = fs.write().map_err(|_| Error::ReadOnly)?;
+                let mut fs = fs.write().map_err(|_| FsError::ReadOnly)?;
                 since.is_dirty.store(true, Ordering::Relaxed);
                 since.changes.fetch_add(1, Ordering::Relaxed);
                 change(&mut *fs)
@@ -97,7 +97,10 @@ impl Store {
         self.put(|fs| fs.sync(None))
     }
 
-    fn put(&self, put: impl FnOnce(&mut dyn FileSystemMut) -> Result<(), Error>) -> io::Result<()> {
+    fn put(
+        &self,
+        put: impl FnOnce(&mut dyn FileSystemMut) -> Result<(), FsError>,
+    ) -> io::Result<()> {
         let Self::Changing { fs, since, .. } = self else { return Ok(()) };
         if !since.is_dirty.swap(false, Ordering::Relaxed) {
             return Ok(());

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 
 use crate::facts::{EccCounters, Facts, is_mtd};
 use crate::ioctl::{self, Counters, Erase, IsBad, Layout, MarkBad};
@@ -59,8 +59,8 @@ impl MtdDevice {
     /// Opens the device file at `path`.
     ///
     /// # Errors
-    /// It is not such a device, cannot be opened as requested, or has a geometry that [`Geometry`]
-    /// cannot represent.
+    /// It is not such a device, cannot be opened as requested, or has a geometry that
+    /// [`FlashGeometry`] cannot represent.
     pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
         // Looked at first: opening other devices can have effects.
         std::fs::metadata(path)?;
@@ -95,17 +95,21 @@ impl MtdDevice {
         Ok(EccCounters { corrected, failed, bad_blocks, table_blocks })
     }
 
-    fn read_once(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_once(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.read_by_call(offset, buffer).unwrap_or_else(|| self.read_plainly(offset, buffer))
     }
 
     /// Reads with `MEMREAD`; `None` if the kernel does not support it.
-    fn read_by_call(&self, offset: u64, buffer: &mut [u8]) -> Option<Result<Corrected, Error>> {
+    fn read_by_call(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Option<Result<Corrected, FlashError>> {
         if !self.has_read_call.load(Ordering::Relaxed) {
             return None;
         }
         match ioctl::read(&self.file, offset, PLACE, buffer, &mut []) {
-            Ok(done) if done.uncorrectable > 0 => Some(Err(Error::Uncorrectable {
+            Ok(done) if done.uncorrectable > 0 => Some(Err(FlashError::Uncorrectable {
                 offset: self.first_bad_page(offset, buffer.len()),
             })),
             Ok(done) => Some(Ok(Corrected { bits: done.corrected, worst_step: done.worst })),
@@ -134,42 +138,42 @@ impl MtdDevice {
 
     /// Reads plainly. The kernel returns uncorrectable data; its counters reveal that, but include
     /// those of others who read at the same time.
-    fn read_plainly(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_plainly(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let before = self.counters().unwrap_or_default();
         self.file.read_exact_at(buffer, offset).map_err(|error| os(&error))?;
         let after = self.counters().unwrap_or_default();
         if after.failed != before.failed {
-            return Err(Error::Uncorrectable { offset });
+            return Err(FlashError::Uncorrectable { offset });
         }
         let bits = after.corrected.wrapping_sub(before.corrected);
         // How they spread over the steps is not told: the worst is assumed.
         Ok(Corrected { bits, worst_step: bits.min(self.facts.geometry.ecc_strength) })
     }
 
-    fn check_page(&self, offset: u64) -> Result<(), Error> {
+    fn check_page(&self, offset: u64) -> Result<(), FlashError> {
         let geometry = &self.facts.geometry;
         geometry.check(offset, 1)?;
         if geometry.oob_size == 0 {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         if !offset.is_multiple_of(u64::from(geometry.write_size)) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         Ok(())
     }
 
-    fn check_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u8, Error> {
+    fn check_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u8, FlashError> {
         self.check_page(offset)?;
         let geometry = &self.facts.geometry;
         let (mode, available) = match mode {
             OobMode::Place => (PLACE, geometry.oob_size),
             OobMode::Auto => (AUTO, geometry.oob_available),
         };
-        if len > available as usize { Err(Error::OutOfRange) } else { Ok(mode) }
+        if len > available as usize { Err(FlashError::OutOfRange) } else { Ok(mode) }
     }
 
     /// Out-of-band bytes, with the calls of old kernels.
-    fn read_oob_plainly(&self, offset: u64, mode: u8, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_oob_plainly(&self, offset: u64, mode: u8, buffer: &mut [u8]) -> Result<(), FlashError> {
         if mode == PLACE {
             return ioctl::read_oob(&self.file, offset, buffer).map_err(|error| os(&error));
         }
@@ -182,18 +186,18 @@ impl MtdDevice {
         Ok(())
     }
 
-    fn check_writing(&self) -> Result<(), Error> {
-        if self.access == Access::Write { Ok(()) } else { Err(Error::WriteProtected) }
+    fn check_writing(&self) -> Result<(), FlashError> {
+        if self.access == Access::Write { Ok(()) } else { Err(FlashError::WriteProtected) }
     }
 
-    fn offset_of(&self, block: u32) -> Result<i64, Error> {
+    fn offset_of(&self, block: u32) -> Result<i64, FlashError> {
         self.facts.geometry.check_block(block)?;
-        i64::try_from(self.facts.geometry.block_start(block)).map_err(|_| Error::OutOfRange)
+        i64::try_from(self.facts.geometry.block_start(block)).map_err(|_| FlashError::OutOfRange)
     }
 }
 
-fn os(error: &io::Error) -> Error {
-    Error::Os(error.raw_os_error().unwrap_or(0))
+fn os(error: &io::Error) -> FlashError {
+    FlashError::Os(error.raw_os_error().unwrap_or(0))
 }
 
 /// Whether the kernel, or this device's driver, does not support a call.
@@ -202,28 +206,28 @@ fn is_unknown(error: &io::Error) -> bool {
 }
 
 /// The meaning of a failed change: `failed` if the chip reported it.
-fn change_failed(error: &io::Error, failed: Error) -> Error {
+fn change_failed(error: &io::Error, failed: FlashError) -> FlashError {
     match error.raw_os_error() {
         Some(libc::EIO) => failed,
-        Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF) => Error::WriteProtected,
-        Some(libc::EOPNOTSUPP | libc::ENOTTY) => Error::Unsupported,
+        Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF) => FlashError::WriteProtected,
+        Some(libc::EOPNOTSUPP | libc::ENOTTY) => FlashError::Unsupported,
         _ => os(error),
     }
 }
 
 impl Flash for MtdDevice {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.facts.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.facts.geometry.check(offset, buffer.len())?;
         if buffer.is_empty() {
             return Ok(Corrected::NONE);
         }
         let mut outcome = self.read_once(offset, buffer);
         for _ in 0..RETRIES {
-            if !matches!(outcome, Err(Error::Uncorrectable { .. })) {
+            if !matches!(outcome, Err(FlashError::Uncorrectable { .. })) {
                 break;
             }
             outcome = self.read_once(offset, buffer);
@@ -231,7 +235,12 @@ impl Flash for MtdDevice {
         outcome
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let mode = self.check_oob(offset, mode, buffer.len())?;
         if buffer.is_empty() {
             return Ok(Corrected::NONE);
@@ -248,7 +257,7 @@ impl Flash for MtdDevice {
         self.read_oob_plainly(offset, mode, buffer).map(|()| Corrected::NONE)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         let offset = self.offset_of(block)?;
         match ioctl::ask(&self.file, IsBad(offset)) {
             Ok((answer, _)) => Ok(answer != 0),
@@ -259,33 +268,33 @@ impl Flash for MtdDevice {
 }
 
 impl FlashMut for MtdDevice {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.check_writing()?;
         let geometry = &self.facts.geometry;
         geometry.check(offset, data.len())?;
         let unit = u64::from(geometry.sub_page_size);
         if !offset.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         self.file
             .write_all_at(data, offset)
-            .map_err(|error| change_failed(&error, Error::ProgramFailed { offset }))
+            .map_err(|error| change_failed(&error, FlashError::ProgramFailed { offset }))
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.check_writing()?;
         let mode = self.check_oob(offset, mode, data.len())?;
         if data.is_empty() {
             return Ok(());
         }
         ioctl::write_oob(&self.file, offset, mode, data)
-            .map_err(|error| change_failed(&error, Error::ProgramFailed { offset }))
+            .map_err(|error| change_failed(&error, FlashError::ProgramFailed { offset }))
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.check_writing()?;
         if self.is_bad(block)? {
-            return Err(Error::BadBlock { block });
+            return Err(FlashError::BadBlock { block });
         }
         if !self.facts.needs_erase {
             // RAM: nothing clears it but writing.
@@ -296,17 +305,17 @@ impl FlashMut for MtdDevice {
         let len = u64::from(self.facts.geometry.block_len(block));
         ioctl::ask(&self.file, Erase { start, len })
             .map(drop)
-            .map_err(|error| change_failed(&error, Error::EraseFailed { block }))
+            .map_err(|error| change_failed(&error, FlashError::EraseFailed { block }))
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.check_writing()?;
         let offset = self.offset_of(block)?;
         if !self.facts.geometry.kind.is_nand() {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         ioctl::ask(&self.file, MarkBad(offset))
             .map(drop)
-            .map_err(|error| change_failed(&error, Error::EraseFailed { block }))
+            .map_err(|error| change_failed(&error, FlashError::EraseFailed { block }))
     }
 }

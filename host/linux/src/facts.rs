@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use flysch_api::flash::{Geometry, Kind};
+use flysch_api::flash::{FlashGeometry, Kind};
 
 use crate::ioctl::{self, Info, Layout};
 
@@ -47,7 +47,7 @@ pub struct Facts {
     /// Name of the chip or partition; empty without sysfs.
     pub name: String,
     /// Its geometry.
-    pub geometry: Geometry,
+    pub geometry: FlashGeometry,
     /// Whether it can be written at all.
     pub writeable: bool,
     /// Whether blocks must be erased before they are written.
@@ -85,7 +85,7 @@ impl Facts {
             kind => kind,
         };
         let oob_size = if kind.is_nand() { info.oob_size } else { 0 };
-        let geometry = Geometry {
+        let geometry = FlashGeometry {
             kind,
             size,
             erase_size: info.erase_size.max(1),

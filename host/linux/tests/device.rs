@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use flysch_api::flash::{Error, Flash, FlashMut, OobMode};
+use flysch_api::flash::{Flash, FlashError, FlashMut, OobMode};
 use flysch_linux::{Access, MtdDevice, OpenError};
 use flysch_random::XorShift64;
 
@@ -56,8 +56,8 @@ fn write_oob(device: &mut MtdDevice, block: u32) {
     let _ = device.read_oob(start, OobMode::Place, &mut all).unwrap();
     assert!(all.windows(8).any(|window| window == data), "{all:02x?}");
     let too_long = vec![0; geometry.oob_size as usize + 1];
-    assert_eq!(device.program_oob(start, OobMode::Place, &too_long), Err(Error::OutOfRange));
-    assert_eq!(device.program_oob(start + 1, OobMode::Auto, data), Err(Error::Misaligned));
+    assert_eq!(device.program_oob(start, OobMode::Place, &too_long), Err(FlashError::OutOfRange));
+    assert_eq!(device.program_oob(start + 1, OobMode::Auto, data), Err(FlashError::Misaligned));
 }
 
 #[test]
@@ -71,25 +71,25 @@ fn a_device_is_written_and_read_back() {
     for &block in &good[..3] {
         write_block(&mut device, block);
     }
-    assert_eq!(device.erase(geometry.blocks()), Err(Error::OutOfRange));
-    assert_eq!(device.program(geometry.size, &[0; 4096]), Err(Error::OutOfRange));
+    assert_eq!(device.erase(geometry.blocks()), Err(FlashError::OutOfRange));
+    assert_eq!(device.program(geometry.size, &[0; 4096]), Err(FlashError::OutOfRange));
     let mut none = [];
     assert!(device.read(geometry.size, &mut none).is_ok());
     if geometry.kind.is_nand() {
-        assert_eq!(device.program(1, &[0; 2048]), Err(Error::Misaligned));
+        assert_eq!(device.program(1, &[0; 2048]), Err(FlashError::Misaligned));
         write_oob(&mut device, good[3]);
         device.mark_bad(good[4]).unwrap();
         assert_eq!(device.is_bad(good[4]), Ok(true));
-        assert_eq!(device.erase(good[4]), Err(Error::BadBlock { block: good[4] }));
+        assert_eq!(device.erase(good[4]), Err(FlashError::BadBlock { block: good[4] }));
         assert!(device.counters().unwrap().bad_blocks > 0);
     } else {
-        assert_eq!(device.mark_bad(0), Err(Error::Unsupported));
+        assert_eq!(device.mark_bad(0), Err(FlashError::Unsupported));
         let mut oob = [0];
-        assert_eq!(device.read_oob(0, OobMode::Place, &mut oob), Err(Error::Unsupported));
+        assert_eq!(device.read_oob(0, OobMode::Place, &mut oob), Err(FlashError::Unsupported));
     }
     let mut reader = MtdDevice::open(&path, Access::Read).unwrap();
-    assert_eq!(reader.erase(good[0]), Err(Error::WriteProtected));
-    assert_eq!(reader.program(0, &[]), Err(Error::WriteProtected));
+    assert_eq!(reader.erase(good[0]), Err(FlashError::WriteProtected));
+    assert_eq!(reader.program(0, &[]), Err(FlashError::WriteProtected));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use flysch_api::block::Error;
+use flysch_api::block::BlockError;
 use flysch_api::machine::DmaRegion;
 use flysch_export::{Counts, Job, Kind, Range, Transfer};
 
@@ -63,7 +63,13 @@ pub struct Call {
 }
 
 impl Transfer for Call {
-    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error> {
+    fn gather(
+        &self,
+        from: u64,
+        memory: &DmaRegion,
+        to: usize,
+        length: usize,
+    ) -> Result<(), BlockError> {
         let from = self.base + from as usize;
         memory.write(to, &self.bytes[from..from + length]);
         Ok(())
@@ -75,7 +81,7 @@ impl Transfer for Call {
         memory: &DmaRegion,
         from: usize,
         length: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BlockError> {
         let to = self.base + to as usize;
         memory.read(from, &mut self.bytes[to..to + length]);
         Ok(())
@@ -562,12 +568,12 @@ fn check(
 }
 
 /// The NBD error for an error of the device.
-fn errno(error: Error, request: &Request) -> Errno {
+fn errno(error: BlockError, request: &Request) -> Errno {
     match error {
-        Error::OutOfRange if request.command == cmd::READ => Errno::Inval,
-        Error::OutOfRange => Errno::NoSpc,
-        Error::WriteProtected => Errno::Perm,
-        Error::Unsupported => Errno::NotSup,
+        BlockError::OutOfRange if request.command == cmd::READ => Errno::Inval,
+        BlockError::OutOfRange => Errno::NoSpc,
+        BlockError::WriteProtected => Errno::Perm,
+        BlockError::Unsupported => Errno::NotSup,
         _ => Errno::Io,
     }
 }

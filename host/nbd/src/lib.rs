@@ -36,7 +36,7 @@ pub use handshake::Refusal;
 pub use server::{Event, Listener, Server};
 pub use tls::{Tls, TlsError};
 
-use flysch_api::block::Geometry;
+use flysch_api::block::BlockGeometry;
 use wire::{Form, transmission};
 
 /// A device as its clients see it.
@@ -63,7 +63,7 @@ impl Export {
     pub const LONGEST: u32 = 32 << 20;
 
     /// A device with these properties.
-    pub fn new(geometry: &Geometry, name: &str, description: &str) -> Self {
+    pub fn new(geometry: &BlockGeometry, name: &str, description: &str) -> Self {
         Self {
             name: name.to_owned(),
             description: description.to_owned(),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flysch_api::block::{Device, Geometry};
+use flysch_api::block::{BlockDevice, BlockGeometry};
 use flysch_api::data::SegmentLimits;
 use flysch_export::Handle;
 use flysch_export::testing::{Disk, Ticks};
@@ -27,7 +27,7 @@ const SIZE: u64 = BLOCK * BLOCKS;
 const BAD: u64 = 500;
 
 fn disk(read_only: bool) -> Disk {
-    let geometry = Geometry {
+    let geometry = BlockGeometry {
         block_size: BLOCK as u32,
         blocks: BLOCKS,
         transfer_max: 2048,

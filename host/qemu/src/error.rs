@@ -37,7 +37,7 @@ impl fmt::Display for Need {
 /// Why one of QEMU's devices could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum QemuError {
     /// The binary does not exist.
     #[error("QEMU: `{}` was not found; {need}", program.display())]
     NotFound {

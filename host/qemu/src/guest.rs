@@ -5,18 +5,18 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use crate::error::{Error, Need};
+use crate::error::{Need, QemuError};
 use crate::image::{Created, Store};
 use crate::process::{self, Arguments, Process, Terminal};
 use crate::version::Version;
-use crate::{Options, check, check_card, known_words, own_device, served_device, socket_name};
+use crate::{QemuOptions, check, check_card, known_words, own_device, served_device, socket_name};
 
 /// A device of the machine.
 #[derive(Clone, Debug)]
-pub enum Device {
+pub enum QemuDevice {
     /// One of QEMU's own; program, memory and socket in the options are ignored. A machine has at
     /// most one of these.
-    Own(Options),
+    Own(QemuOptions),
     /// A device served at a vfio-user socket.
     Served(PathBuf),
 }
@@ -31,7 +31,7 @@ pub struct Boot<'a> {
     /// Memory of the machine, MiB.
     pub memory_mib: u32,
     /// Its devices. If there are any, it is a `q35` machine without its own AHCI controller.
-    pub devices: &'a [Device],
+    pub devices: &'a [QemuDevice],
     /// Whether QEMU uses the terminal of this process; otherwise its standard input and output are
     /// discarded.
     pub terminal: bool,
@@ -40,8 +40,8 @@ pub struct Boot<'a> {
 impl Boot<'_> {
     fn need(&self) -> Need {
         let mut needs = self.devices.iter().map(|device| match device {
-            Device::Own(options) => options.controller.need(),
-            Device::Served(_) => Need::Client,
+            QemuDevice::Own(options) => options.controller.need(),
+            QemuDevice::Served(_) => Need::Client,
         });
         needs.find(|need| *need != Need::Devices).unwrap_or(Need::Devices)
     }
@@ -60,7 +60,7 @@ impl Guest {
     /// # Errors
     /// What is missing or wrong, in one line that names the remedy. If QEMU itself refuses
     /// something, it ends: see [`failure`](Self::failure).
-    pub fn start(boot: &Boot<'_>) -> Result<Self, Error> {
+    pub fn start(boot: &Boot<'_>) -> Result<Self, QemuError> {
         let need = boot.need();
         let program = process::find(boot.program, need)?;
         let mut list = Arguments::default();
@@ -78,8 +78,8 @@ impl Guest {
         let mut created = Vec::new();
         for device in boot.devices {
             match device {
-                Device::Served(path) => served_device(&mut list, &socket_name(path)?, None),
-                Device::Own(options) => {
+                QemuDevice::Served(path) => served_device(&mut list, &socket_name(path)?, None),
+                QemuDevice::Own(options) => {
                     check(options)?;
                     let stores =
                         options.units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
@@ -110,17 +110,17 @@ impl Guest {
 
     /// Why QEMU has ended: what it refused, and the remedy if it is known. `None` if it printed
     /// nothing.
-    pub fn failure(&self, boot: &Boot<'_>) -> Option<Error> {
+    pub fn failure(&self, boot: &Boot<'_>) -> Option<QemuError> {
         let words = self.process.last_words();
         let line = words.lines().rev().find(|line| !line.trim().is_empty())?.trim().to_owned();
         let version = process::version(&self.program, boot.need()).unwrap_or(Version::UNKNOWN);
-        let nothing = Options::default();
+        let nothing = QemuOptions::default();
         let options = boot.devices.iter().find_map(|device| match device {
-            Device::Own(options) => Some(options),
-            Device::Served(_) => None,
+            QemuDevice::Own(options) => Some(options),
+            QemuDevice::Served(_) => None,
         });
         let known = known_words(&words, options.unwrap_or(&nothing), &self.program, version);
         let program = self.program.clone();
-        Some(known.unwrap_or(Error::Start { program, version, cause: line }))
+        Some(known.unwrap_or(QemuError::Start { program, version, cause: line }))
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::error::{Error, ImageFault};
+use crate::error::{ImageFault, QemuError};
 use crate::{BLOCK_SIZE, Backing, Unit};
 
 /// An opened backing store.
@@ -48,7 +48,7 @@ impl Drop for Created {
 impl Store {
     /// Opens the backing store of `unit`, creating an image file that has a size but does not
     /// exist.
-    pub(crate) fn open(unit: &Unit) -> Result<Self, Error> {
+    pub(crate) fn open(unit: &Unit) -> Result<Self, QemuError> {
         match &unit.backing {
             Backing::Memory { bytes } => {
                 check_size(unit.lun, *bytes)?;
@@ -60,7 +60,7 @@ impl Store {
                     check_size(unit.lun, *bytes)?;
                 }
                 Self::open_image(path, *bytes, unit.read_only)
-                    .map_err(|fault| Error::Image { path: path.clone(), fault })
+                    .map_err(|fault| QemuError::Image { path: path.clone(), fault })
             }
         }
     }
@@ -113,8 +113,9 @@ impl Store {
 
 /// A sparse anonymous file of `bytes` bytes that another process can map or open. It can never
 /// shrink, so mappings of it are safe.
-pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd, Error> {
-    let memory = |cause: rustix::io::Errno| Error::Memory { bytes, purpose, cause: cause.into() };
+pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd, QemuError> {
+    let memory =
+        |cause: rustix::io::Errno| QemuError::Memory { bytes, purpose, cause: cause.into() };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("flysch", flags).map_err(memory)?;
     rustix::fs::ftruncate(&fd, bytes).map_err(memory)?;
@@ -122,9 +123,9 @@ pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd
     Ok(fd)
 }
 
-fn check_size(lun: u8, bytes: u64) -> Result<(), Error> {
+fn check_size(lun: u8, bytes: u64) -> Result<(), QemuError> {
     if bytes < BLOCK_SIZE || !bytes.is_multiple_of(BLOCK_SIZE) || i64::try_from(bytes).is_err() {
-        return Err(Error::Option(format!(
+        return Err(QemuError::Option(format!(
             "size {bytes} of logical unit {lun}: the size must be a positive multiple of \
              {BLOCK_SIZE}"
         )));
@@ -142,7 +143,7 @@ mod tests {
 
     fn fault(unit: &Unit) -> ImageFault {
         match Store::open(unit) {
-            Err(Error::Image { fault, .. }) => fault,
+            Err(QemuError::Image { fault, .. }) => fault,
             other => panic!("expected an image fault, got {other:?}"),
         }
     }
@@ -182,7 +183,7 @@ mod tests {
     fn sizes_are_whole_blocks() {
         for bytes in [0, 1, 4095, 4097, u64::MAX - 4095] {
             let unit = Unit { lun: 3, backing: Backing::Memory { bytes }, read_only: false };
-            assert!(matches!(Store::open(&unit), Err(Error::Option(_))), "{bytes}");
+            assert!(matches!(Store::open(&unit), Err(QemuError::Option(_))), "{bytes}");
         }
     }
 }

@@ -43,8 +43,8 @@ use std::time::Instant as Wall;
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, Registers, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-pub use error::{Error, ImageFault, Need};
-pub use guest::{Boot, Device, Guest};
+pub use error::{ImageFault, Need, QemuError};
+pub use guest::{Boot, Guest, QemuDevice};
 pub use nvme::NvmeDevice;
 pub use version::Version;
 
@@ -66,7 +66,7 @@ pub const MEMORY_MAX: u64 = 2047 << 20;
 
 /// What to start.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct QemuOptions {
     /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
     pub program: Option<PathBuf>,
     /// The device.
@@ -83,7 +83,7 @@ pub struct Options {
     pub socket: Option<PathBuf>,
 }
 
-impl Default for Options {
+impl Default for QemuOptions {
     /// SDQ, 256 MiB of DMA memory and one logical unit of 1 GiB in memory.
     fn default() -> Self {
         let backing = Backing::Memory { bytes: 1 << 30 };
@@ -222,13 +222,13 @@ impl Machine {
     ///
     /// # Errors
     /// What is missing or wrong, in one line that names the remedy.
-    pub fn start(options: &Options) -> Result<Self, Error> {
+    pub fn start(options: &QemuOptions) -> Result<Self, QemuError> {
         check(options)?;
         let need = if options.socket.is_some() { Need::Client } else { options.controller.need() };
         let program = process::find(options.program.as_deref(), need)?;
         let version = process::version(&program, need)?;
         if version < version::OLDEST {
-            return Err(Error::TooOld { need, program, version });
+            return Err(QemuError::TooOld { need, program, version });
         }
         let units = if options.socket.is_some() { &[][..] } else { &options.units };
         let stores = units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
@@ -236,7 +236,7 @@ impl Machine {
         let served = options.socket.as_deref().map(socket_name).transpose()?;
         let ram = memory::GuestMemory::new(options.memory_bytes)?;
         let memory = ram.region()?;
-        let system = |what| move |cause| Error::System { what, cause };
+        let system = |what| move |cause| QemuError::System { what, cause };
         let (ours, theirs) = UnixStream::pair().map_err(system("making a socket pair"))?;
         let theirs = OwnedFd::from(theirs);
         let firmware = memory::halting_firmware()?;
@@ -260,7 +260,7 @@ impl Machine {
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE,
         )
-        .map_err(|e| Error::System { what: "making an eventfd", cause: e.into() })?;
+        .map_err(|e| QemuError::System { what: "making an eventfd", cause: e.into() })?;
         created.into_iter().for_each(Created::keep);
         let shared = Shared {
             link: Mutex::new(link),
@@ -460,8 +460,8 @@ impl flysch_api::machine::Machine for Machine {
     }
 }
 
-fn check(options: &Options) -> Result<(), Error> {
-    let refuse = |text: String| Err(Error::Option(text));
+fn check(options: &QemuOptions) -> Result<(), QemuError> {
+    let refuse = |text: String| Err(QemuError::Option(text));
     if let Controller::Nvme(device) = options.controller {
         device.check()?;
     }
@@ -495,8 +495,8 @@ fn check(options: &Options) -> Result<(), Error> {
 }
 
 /// A card is one unit, and its partitions have QEMU's own granularity.
-fn check_partitions(options: &Options) -> Result<(), Error> {
-    let refuse = |text: String| Err(Error::Option(text));
+fn check_partitions(options: &QemuOptions) -> Result<(), QemuError> {
+    let refuse = |text: String| Err(QemuError::Option(text));
     if options.units.len() != 1 || options.units[0].lun != 0 {
         return refuse("a card has one unit, number 0".into());
     }
@@ -517,21 +517,21 @@ fn check_partitions(options: &Options) -> Result<(), Error> {
 }
 
 /// QEMU accepts only some card sizes, and would refuse others in its own words.
-fn check_card(controller: Controller, stores: &[Store]) -> Result<(), Error> {
+fn check_card(controller: Controller, stores: &[Store]) -> Result<(), QemuError> {
     let (Some(store), true) = (stores.first(), controller.is_card()) else { return Ok(()) };
     let user = store.bytes.saturating_sub(controller.extra_bytes());
     if user.is_power_of_two() && user <= CARD_MAX {
         return Ok(());
     }
-    Err(Error::Option(format!(
+    Err(QemuError::Option(format!(
         "a card of {user} bytes (boot partitions and replay protected memory not counted): QEMU \
          takes powers of two up to {CARD_MAX}"
     )))
 }
 
 /// The path of a socket as a JSON string.
-fn socket_name(path: &Path) -> Result<String, Error> {
-    let failed = |cause| Error::Socket { path: path.to_path_buf(), cause };
+fn socket_name(path: &Path) -> Result<String, QemuError> {
+    let failed = |cause| QemuError::Socket { path: path.to_path_buf(), cause };
     let path = path.canonicalize().map_err(failed)?;
     let text = path.to_str().filter(|text| !text.contains(char::is_control));
     let text = text.ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
@@ -585,7 +585,7 @@ fn served_device(list: &mut Arguments, socket: &str, slot: Slot) {
 }
 
 /// QEMU's own device with its logical units.
-fn own_device(list: &mut Arguments, options: &Options, stores: &[Store], slot: Slot) {
+fn own_device(list: &mut Arguments, options: &QemuOptions, stores: &[Store], slot: Slot) {
     let second = match options.controller {
         Controller::Nvme(device) if device.controllers == 2 => {
             list.option("-device", "nvme-subsys,id=sub0,nqn=flysch");
@@ -614,7 +614,7 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store], slot: S
 }
 
 /// The controller on the command line.
-fn controller_device(options: &Options, slot: Slot) -> String {
+fn controller_device(options: &QemuOptions, slot: Slot) -> String {
     let mut place = "id=host0,bus=pcie.0".to_owned();
     if let Some(slot) = slot {
         place += &format!(",addr={slot}");
@@ -652,20 +652,17 @@ fn unit_device(controller: Controller, unit: &Unit) -> String {
 fn start_error(
     fault: &pci::Fault,
     process: &Process,
-    options: &Options,
+    options: &QemuOptions,
     program: &Path,
     version: Version,
-) -> Error {
+) -> QemuError {
     let cause = match fault {
         // First wait for the end, then read the last words.
         pci::Fault::Link(broken) => obituary(*broken, process),
         pci::Fault::Device(cause) => cause.clone(),
     };
-    known_words(&process.last_words(), options, program, version).unwrap_or_else(|| Error::Start {
-        program: program.to_path_buf(),
-        version,
-        cause,
-    })
+    known_words(&process.last_words(), options, program, version)
+        .unwrap_or_else(|| QemuError::Start { program: program.to_path_buf(), version, cause })
 }
 
 /// The message about a QEMU that no longer answers.
@@ -685,9 +682,14 @@ fn obituary(broken: Broken, process: &Process) -> String {
 }
 
 /// Recognises refusals of QEMU that have their own error here.
-fn known_words(words: &str, options: &Options, program: &Path, version: Version) -> Option<Error> {
+fn known_words(
+    words: &str,
+    options: &QemuOptions,
+    program: &Path,
+    version: Version,
+) -> Option<QemuError> {
     if words.contains("'vfio-user-pci' is not a valid device model name") {
-        return Some(Error::NoClient { program: program.to_path_buf(), version });
+        return Some(QemuError::NoClient { program: program.to_path_buf(), version });
     }
     let device = options.controller.device();
     let unknown = format!("'{device}' is not a valid device model name");
@@ -696,13 +698,13 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     let older = words.contains(unusable) || words.contains("rpmb-partition-size' not found");
     if words.contains(&unknown) || older && options.controller.is_card() {
         let (need, program) = (options.controller.need(), program.to_path_buf());
-        return Some(Error::NoDevice { need, device, program, version });
+        return Some(QemuError::NoDevice { need, device, program, version });
     }
     let line = words.lines().find(|line| line.contains("lock") && line.contains("drive=lu"))?;
     let unit = options.units.iter().find(|u| line.contains(&format!("drive=lu{},", u.lun)))?;
     match &unit.backing {
         Backing::Image { path, .. } => {
-            Some(Error::Image { path: path.clone(), fault: ImageFault::Busy })
+            Some(QemuError::Image { path: path.clone(), fault: ImageFault::Busy })
         }
         Backing::Memory { .. } => None,
     }

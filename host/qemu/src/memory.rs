@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flysch_api::machine::DmaRegion;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::error::Error;
+use crate::error::QemuError;
 use crate::image::shared_memory;
 use crate::process::inherited_name;
 
@@ -28,7 +28,7 @@ pub(crate) struct GuestMemory {
 
 impl GuestMemory {
     /// A guest with at least `dma_bytes` of memory for DMA.
-    pub(crate) fn new(dma_bytes: u64) -> Result<Self, Error> {
+    pub(crate) fn new(dma_bytes: u64) -> Result<Self, QemuError> {
         let bytes = dma_bytes.next_multiple_of(LOW) + LOW;
         Ok(Self { descriptor: shared_memory("the guest", bytes)?, bytes })
     }
@@ -49,12 +49,10 @@ impl GuestMemory {
     }
 
     /// Maps the part that is plain memory; device addresses are guest physical addresses.
-    pub(crate) fn region(&self) -> Result<DmaRegion, Error> {
+    pub(crate) fn region(&self) -> Result<DmaRegion, QemuError> {
         let len = usize::try_from(self.bytes - LOW).expect("checked against MEMORY_MAX");
-        let mapping = Mapping::new(&self.descriptor, LOW, len).map_err(|cause| Error::Memory {
-            bytes: self.bytes,
-            purpose: "the guest",
-            cause,
+        let mapping = Mapping::new(&self.descriptor, LOW, len).map_err(|cause| {
+            QemuError::Memory { bytes: self.bytes, purpose: "the guest", cause }
         })?;
         let base = mapping.base;
         // SAFETY: the mapping is `len` bytes, page aligned, readable and writable, and lives as
@@ -96,11 +94,11 @@ unsafe impl Sync for Mapping {}
 
 /// Firmware that halts the guest's processor at once, with interrupts off: QEMU's virtual clock
 /// runs (the device's timers need it) but no guest code does.
-pub(crate) fn halting_firmware() -> Result<OwnedFd, Error> {
+pub(crate) fn halting_firmware() -> Result<OwnedFd, QemuError> {
     // cli; again: hlt; jmp again
     const HALT: [u8; 4] = [0xFA, 0xF4, 0xEB, 0xFD];
     let fd = shared_memory("the firmware", FIRMWARE_BYTES)?;
     rustix::io::pwrite(&fd, &HALT, RESET_VECTOR)
-        .map_err(|e| Error::System { what: "writing the firmware", cause: e.into() })?;
+        .map_err(|e| QemuError::System { what: "writing the firmware", cause: e.into() })?;
     Ok(fd)
 }

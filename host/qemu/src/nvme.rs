@@ -1,6 +1,6 @@
 //! What there is to choose of QEMU's NVMe device, and how QEMU is told.
 
-use crate::error::Error;
+use crate::error::QemuError;
 
 /// QEMU's NVMe device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ impl NvmeDevice {
         Self { block_size, memory_mib: 0, zone_bytes: 0, controllers: 1 }
     }
 
-    pub(crate) fn check(self) -> Result<(), Error> {
+    pub(crate) fn check(self) -> Result<(), QemuError> {
         let Self { block_size, memory_mib, zone_bytes, controllers } = self;
-        let refuse = |text| Err(Error::Option(text));
+        let refuse = |text| Err(QemuError::Option(text));
         if !matches!(block_size, 512 | 4096) {
             return refuse(format!("blocks of {block_size} bytes: they must have 512 or 4096"));
         }

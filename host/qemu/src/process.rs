@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::error::{Error, Need};
+use crate::error::{Need, QemuError};
 use crate::image::shared_memory;
 use crate::version::Version;
 
@@ -34,7 +34,7 @@ const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 const WORDS_MAX: u64 = 4096;
 
 /// The binary to run: `named`, otherwise `FLYSCH_QEMU`, otherwise [`PROGRAM`] from the PATH.
-pub(crate) fn find(named: Option<&Path>, need: Need) -> Result<PathBuf, Error> {
+pub(crate) fn find(named: Option<&Path>, need: Need) -> Result<PathBuf, QemuError> {
     let program = named.map_or_else(
         || match std::env::var_os("FLYSCH_QEMU") {
             Some(program) if !program.is_empty() => PathBuf::from(program),
@@ -48,7 +48,7 @@ pub(crate) fn find(named: Option<&Path>, need: Need) -> Result<PathBuf, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|p| is_program(p))
     };
-    found.ok_or(Error::NotFound { need, program })
+    found.ok_or(QemuError::NotFound { need, program })
 }
 
 fn is_program(path: &Path) -> bool {
@@ -56,9 +56,9 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Asks the binary for its release.
-pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
+pub(crate) fn version(program: &Path, need: Need) -> Result<Version, QemuError> {
     let not_runnable =
-        |cause: String| Error::NotRunnable { need, program: program.to_path_buf(), cause };
+        |cause: String| QemuError::NotRunnable { need, program: program.to_path_buf(), cause };
     let mut child = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
@@ -114,9 +114,9 @@ impl Process {
         arguments: Vec<OsString>,
         inherited: Vec<OwnedFd>,
         terminal: Terminal,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, QemuError> {
         let words = shared_memory("QEMU's messages", 0)?;
-        let system = |what| move |cause| Error::System { what, cause };
+        let system = |what| move |cause| QemuError::System { what, cause };
         let copy = words.try_clone().map_err(system("duplicating a descriptor"))?;
         let mut command = Command::new(program);
         command.args(arguments).stderr(Stdio::from(copy));
@@ -140,7 +140,7 @@ impl Process {
         let child = start
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the thread that keeps QEMU ended")));
-        let child = child.map_err(|e| Error::NotRunnable {
+        let child = child.map_err(|e| QemuError::NotRunnable {
             need,
             program: program.to_path_buf(),
             cause: e.to_string(),

@@ -10,10 +10,10 @@ use super::*;
 /// How long anything is waited for: no verdict depends on it, it only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-fn start(options: &Options) -> Option<Machine> {
+fn start(options: &QemuOptions) -> Option<Machine> {
     match Machine::start(options) {
         Ok(machine) => Some(machine),
-        Err(e @ (Error::NotFound { .. } | Error::TooOld { .. })) => {
+        Err(e @ (QemuError::NotFound { .. } | QemuError::TooOld { .. })) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{e}");
             eprintln!("skipped: {e}");
             None
@@ -35,7 +35,7 @@ fn link_startup(machine: &Machine) {
 
 #[test]
 fn registers_interrupts_and_memory() {
-    let Some(machine) = start(&Options::default()) else { return };
+    let Some(machine) = start(&QemuOptions::default()) else { return };
     assert_eq!(machine.identity(), Identity { vendor: 0x1B36, device: 0x0013 });
     assert!(machine.read32(0x08) >= 0x400, "VER");
     assert_eq!(machine.memory().len(), 256 << 20);
@@ -60,7 +60,7 @@ fn registers_interrupts_and_memory() {
 /// ones.
 #[test]
 fn registers_of_other_widths_are_one_access_each() {
-    let Some(machine) = start(&Options { queues: 2, ..Options::default() }) else { return };
+    let Some(machine) = start(&QemuOptions { queues: 2, ..QemuOptions::default() }) else { return };
     let (cap, mcqcap, ver) = (machine.read32(0), machine.read32(4), machine.read32(8));
     assert_eq!(machine.read64(0), u64::from(mcqcap) << 32 | u64::from(cap));
     assert_eq!(machine.read16(8), ver as u16);
@@ -76,7 +76,9 @@ fn registers_of_other_widths_are_one_access_each() {
 #[test]
 fn queues_are_what_was_asked_for() {
     for queues in [1, 5, 8] {
-        let Some(machine) = start(&Options { queues, ..Options::default() }) else { return };
+        let Some(machine) = start(&QemuOptions { queues, ..QemuOptions::default() }) else {
+            return;
+        };
         assert_eq!(machine.read32(0x00) >> 30 & 1, 1, "CAP.MCQS");
         assert_eq!(machine.read32(0x04) & 0xFF, u32::from(queues) - 1, "MCQCAP.MAXQ");
     }
@@ -84,7 +86,7 @@ fn queues_are_what_was_asked_for() {
 
 #[test]
 fn a_waiting_thread_gets_the_interrupt_another_thread_took_in() {
-    let Some(machine) = start(&Options::default()) else { return };
+    let Some(machine) = start(&QemuOptions::default()) else { return };
     let waiter = {
         let machine = machine.clone();
         std::thread::spawn(move || machine.wait(Some(machine.now() + PATIENCE)))
@@ -97,7 +99,7 @@ fn a_waiting_thread_gets_the_interrupt_another_thread_took_in() {
 
 #[test]
 fn a_dead_qemu_reads_all_ones_and_says_why() {
-    let Some(machine) = start(&Options::default()) else { return };
+    let Some(machine) = start(&QemuOptions::default()) else { return };
     let pid = rustix::process::Pid::from_raw(machine.process_id().cast_signed()).unwrap();
     let waiter = {
         let machine = machine.clone();
@@ -117,7 +119,8 @@ fn a_dead_qemu_reads_all_ones_and_says_why() {
 
 #[test]
 fn qemu_outlives_the_thread_that_made_it_and_no_handle() {
-    let Some(machine) = std::thread::spawn(|| start(&Options::default())).join().unwrap() else {
+    let Some(machine) = std::thread::spawn(|| start(&QemuOptions::default())).join().unwrap()
+    else {
         return;
     };
     std::thread::sleep(Duration::from_millis(50));
@@ -141,10 +144,11 @@ fn an_image_in_use_is_refused_by_name() {
         backing: Backing::Image { path: path.clone(), bytes },
         read_only: false,
     };
-    let first = Options { units: vec![unit(0, Some(1 << 20))], ..Options::default() };
+    let first = QemuOptions { units: vec![unit(0, Some(1 << 20))], ..QemuOptions::default() };
     let Some(machine) = start(&first) else { return };
     let units = vec![memory_unit(0, 1 << 20), unit(3, None)];
-    let text = Machine::start(&Options { units, ..Options::default() }).unwrap_err().to_string();
+    let text =
+        Machine::start(&QemuOptions { units, ..QemuOptions::default() }).unwrap_err().to_string();
     assert!(text.contains("a,b=c:d.img") && text.contains("in use"), "{text}");
     drop(machine);
     assert_eq!(path.metadata().unwrap().len(), 1 << 20);
@@ -153,16 +157,18 @@ fn an_image_in_use_is_refused_by_name() {
 
 #[test]
 fn options_outside_the_device_are_refused_before_anything_starts() {
-    let refused = |options: Options| match Machine::start(&options) {
-        Err(Error::Option(text)) => text,
+    let refused = |options: QemuOptions| match Machine::start(&options) {
+        Err(QemuError::Option(text)) => text,
         other => panic!("{other:?}"),
     };
-    assert!(refused(Options { queues: 32, ..Options::default() }).contains("at most 31"));
-    assert!(refused(Options { memory_bytes: 0, ..Options::default() }).contains("DMA memory"));
+    assert!(refused(QemuOptions { queues: 32, ..QemuOptions::default() }).contains("at most 31"));
+    assert!(
+        refused(QemuOptions { memory_bytes: 0, ..QemuOptions::default() }).contains("DMA memory")
+    );
     let units = vec![memory_unit(32, 4096)];
-    assert!(refused(Options { units, ..Options::default() }).contains("logical unit 32"));
+    assert!(refused(QemuOptions { units, ..QemuOptions::default() }).contains("logical unit 32"));
     let units = vec![memory_unit(1, 4096), memory_unit(1, 8192)];
-    assert!(refused(Options { units, ..Options::default() }).contains("twice"));
+    assert!(refused(QemuOptions { units, ..QemuOptions::default() }).contains("twice"));
 }
 
 #[test]
@@ -174,7 +180,8 @@ fn wrong_binaries_are_refused() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&path, mode).unwrap();
         move |controller| {
-            let options = Options { program: Some(path.clone()), controller, ..Options::default() };
+            let options =
+                QemuOptions { program: Some(path.clone()), controller, ..QemuOptions::default() };
             Machine::start(&options).unwrap_err().to_string()
         }
     };
@@ -201,7 +208,7 @@ fn several_machines_at_once() {
     let threads: Vec<_> = (0..3)
         .map(|i| {
             std::thread::spawn(move || {
-                let options = Options { queues: i, ..Options::default() };
+                let options = QemuOptions { queues: i, ..QemuOptions::default() };
                 let Some(machine) = start(&options) else { return };
                 link_startup(&machine);
                 assert_eq!(machine.wait(None), Wake::Interrupt);
@@ -218,11 +225,11 @@ fn several_machines_at_once() {
 #[test]
 fn a_missing_program_is_told_with_the_release_that_is_needed() {
     let program = PathBuf::from("/nowhere/qemu");
-    let refused = |options: Options| {
+    let refused = |options: QemuOptions| {
         let machine = Machine::start(&options).unwrap_err().to_string();
         let device = match options.socket.clone() {
-            Some(socket) => guest::Device::Served(socket),
-            None => guest::Device::Own(options),
+            Some(socket) => guest::QemuDevice::Served(socket),
+            None => guest::QemuDevice::Own(options),
         };
         let boot = guest::Boot {
             program: Some(&program),
@@ -234,12 +241,12 @@ fn a_missing_program_is_told_with_the_release_that_is_needed() {
         assert_eq!(guest::Guest::start(&boot).unwrap_err().to_string(), machine);
         machine
     };
-    let named = Options { program: Some(program.clone()), ..Options::default() };
+    let named = QemuOptions { program: Some(program.clone()), ..QemuOptions::default() };
     let own = refused(named.clone());
     assert!(own.contains("install QEMU 8.2 or newer"), "{own}");
-    let served = refused(Options { socket: Some("served.sock".into()), ..named.clone() });
+    let served = refused(QemuOptions { socket: Some("served.sock".into()), ..named.clone() });
     assert!(served.contains("install QEMU 11 or newer"), "{served}");
     let controller = Controller::Emmc { boot_bytes: 0, rpmb_bytes: 0 };
-    let emmc = refused(Options { controller, ..named });
+    let emmc = refused(QemuOptions { controller, ..named });
     assert!(emmc.contains("install QEMU 11 or newer"), "{emmc}");
 }

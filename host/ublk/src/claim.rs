@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
-use crate::error::Error;
+use crate::error::UblkError;
 use crate::limits::Disk;
 use crate::uapi::{self, Info, Parameters, command};
 
@@ -24,7 +24,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Creates a device for requests of at most `buffer` bytes, or takes over the waiting one.
-    pub(crate) fn new(control: &mut Control, disk: &Disk, buffer: u32) -> Result<Self, Error> {
+    pub(crate) fn new(control: &mut Control, disk: &Disk, buffer: u32) -> Result<Self, UblkError> {
         let recovery = uapi::USER_RECOVERY | uapi::USER_RECOVERY_REISSUE;
         let mut info = Info {
             queues: disk.settings.queues,
@@ -45,12 +45,12 @@ impl Claim {
         }
         let device = info.device;
         let added = control.info(command::ADD_DEV, device, &mut info);
-        added.map_err(Error::at("adding a device"))?;
+        added.map_err(UblkError::at("adding a device"))?;
         let set =
             control.parameters(command::SET_PARAMS, info.device, &mut disk.parameters(info.buffer));
         if let Err(cause) = set {
             let _ = control.order(command::DEL_DEV, info.device);
-            return Err(Error::Failed { step: "setting the disk's parameters", cause });
+            return Err(UblkError::Failed { step: "setting the disk's parameters", cause });
         }
         Ok(Self { info, is_taken_over: false })
     }
@@ -60,26 +60,26 @@ impl Claim {
         disk: &Disk,
         wanted: &Info,
         found: &Info,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, UblkError> {
         let id = found.device;
         if !disk.settings.recover {
-            return Err(Error::Waits(id));
+            return Err(UblkError::Waits(id));
         }
         let mut parameters = Parameters { length: uapi::PARAMETERS, ..Parameters::default() };
         let asked = control.parameters(command::GET_PARAMS, id, &mut parameters);
-        asked.map_err(Error::at("asking for the disk's parameters"))?;
+        asked.map_err(UblkError::at("asking for the disk's parameters"))?;
         if let Some(what) = difference(&parameters, &disk.parameters(found.buffer))
             .or_else(|| (found.queues > wanted.queues).then(|| format!("{} queues", found.queues)))
             .or_else(|| (found.depth != wanted.depth).then(|| format!("depth {}", found.depth)))
             .or_else(|| (found.buffer > wanted.buffer).then(|| "longer requests".to_owned()))
         {
-            return Err(Error::OtherShape { id, what });
+            return Err(UblkError::OtherShape { id, what });
         }
         // The kernel refuses as long as anything of the last server is left.
         let until = Instant::now() + NOTICE;
         while let Err(cause) = control.order(command::START_USER_RECOVERY, id) {
             if cause.kind() != io::ErrorKind::ResourceBusy || Instant::now() > until {
-                return Err(Error::Failed { step: "taking over the device", cause });
+                return Err(UblkError::Failed { step: "taking over the device", cause });
             }
             control.wait();
         }
@@ -87,17 +87,17 @@ impl Claim {
     }
 
     /// Starts it.
-    pub(crate) fn start(&self, control: &mut Control) -> Result<(), Error> {
+    pub(crate) fn start(&self, control: &mut Control) -> Result<(), UblkError> {
         let number =
             if self.is_taken_over { command::END_USER_RECOVERY } else { command::START_DEV };
-        control.start(number, self.info.device).map_err(Error::at("starting the disk"))
+        control.start(number, self.info.device).map_err(UblkError::at("starting the disk"))
     }
 
     /// Deletes it, if nobody else has; waits until nobody has it open.
-    pub(crate) fn delete(&self, control: &mut Control) -> Result<(), Error> {
+    pub(crate) fn delete(&self, control: &mut Control) -> Result<(), UblkError> {
         match control.order(command::DEL_DEV, self.info.device) {
             Err(cause) if cause.raw_os_error() == Some(-uapi::ABORT) => Ok(()),
-            done => done.map(drop).map_err(Error::at("deleting the device")),
+            done => done.map(drop).map_err(UblkError::at("deleting the device")),
         }
     }
 }
@@ -132,13 +132,13 @@ fn numbers() -> impl Iterator<Item = u32> {
 
 /// Deletes device `id` if a killed server of ours left it. A device that waits for its next server
 /// is returned; nothing if the number is free.
-fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, Error> {
+fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, UblkError> {
     let until = Instant::now() + NOTICE;
     loop {
         let mut info = Info::default();
         match control.info(command::GET_DEV_INFO, id, &mut info) {
             Err(cause) if cause.raw_os_error() == Some(-uapi::ABORT) => return Ok(None),
-            Err(cause) => return Err(Error::Failed { step: "asking for a device", cause }),
+            Err(cause) => return Err(UblkError::Failed { step: "asking for a device", cause }),
             Ok(()) => {}
         }
         let is_ours = info.mark & !u64::from(u32::MAX) == OURS;
@@ -148,16 +148,16 @@ fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, Error> {
         };
         match info.state {
             uapi::LIVE if is_alive(info.process) || Instant::now() > until => {
-                return Err(Error::InUse { id, process: info.process });
+                return Err(UblkError::InUse { id, process: info.process });
             }
             // The kernel has not noticed yet.
             uapi::LIVE => control.wait(),
-            _ if !is_ours => return Err(Error::NotOurs(id)),
+            _ if !is_ours => return Err(UblkError::NotOurs(id)),
             uapi::QUIESCED => return Ok(Some(info)),
-            _ if is_alive(server) => return Err(Error::InUse { id, process: server }),
+            _ if is_alive(server) => return Err(UblkError::InUse { id, process: server }),
             _ => {
                 let deleted = control.order(command::DEL_DEV, id);
-                deleted.map_err(Error::at("deleting what a killed server left behind"))?;
+                deleted.map_err(UblkError::at("deleting what a killed server left behind"))?;
                 return Ok(None);
             }
         }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-use crate::error::Error;
+use crate::error::UblkError;
 use crate::uapi::{self, Command, Info, Parameters, command};
 
 const CONTROL: &str = "/dev/ublk-control";
@@ -42,15 +42,16 @@ impl Control {
     /// Opens the driver.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::Forbidden`], [`Error::TooOld`], [`Error::NoRing`].
-    pub fn open() -> Result<Self, Error> {
+    /// [`UblkError::NoDriver`], [`UblkError::Forbidden`], [`UblkError::TooOld`],
+    /// [`UblkError::NoRing`].
+    pub fn open() -> Result<Self, UblkError> {
         let file = File::options().read(true).write(true).open(CONTROL);
         let file = file.map_err(|cause| match cause.kind() {
-            io::ErrorKind::PermissionDenied => Error::Forbidden(cause),
-            _ => Error::NoDriver(cause),
+            io::ErrorKind::PermissionDenied => UblkError::Forbidden(cause),
+            _ => UblkError::NoDriver(cause),
         })?;
         let ring = IoUring::<squeue::Entry128, cqueue::Entry>::builder().build(4);
-        let ring = ring.map_err(Error::NoRing)?;
+        let ring = ring.map_err(UblkError::NoRing)?;
         let mut control = Self { file, ring, started: None, stopped: None };
         let mut features = 0_u64;
         let address = &raw mut features;
@@ -58,12 +59,12 @@ impl Control {
         // SAFETY: the kernel writes the eight bytes that the command says, before this returns.
         unsafe { control.call(command::GET_FEATURES, ask) }.map_err(|cause| {
             match cause.kind() {
-                io::ErrorKind::PermissionDenied => Error::Forbidden(cause),
-                _ => Error::TooOld(cause),
+                io::ErrorKind::PermissionDenied => UblkError::Forbidden(cause),
+                _ => UblkError::TooOld(cause),
             }
         })?;
         if features & uapi::CMD_IOCTL_ENCODE == 0 {
-            return Err(Error::TooOld(io::ErrorKind::Unsupported.into()));
+            return Err(UblkError::TooOld(io::ErrorKind::Unsupported.into()));
         }
         Ok(control)
     }

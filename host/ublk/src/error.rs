@@ -6,7 +6,7 @@ use std::io;
 /// Why there is no disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum UblkError {
     /// The driver is not loaded, or the kernel has none.
     #[error(
         "/dev/ublk-control: {0}; ublk is Linux's module ublk_drv: `modprobe ublk_drv` \
@@ -73,7 +73,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl UblkError {
     pub(crate) fn at(step: &'static str) -> impl Fn(io::Error) -> Self {
         move |cause| Self::Failed { step, cause }
     }

@@ -30,6 +30,6 @@ mod server;
 mod uapi;
 
 pub use control::Control;
-pub use error::Error;
+pub use error::UblkError;
 pub use limits::{Disk, Settings};
 pub use server::{Call, Ended, Event, Server, memory_for};

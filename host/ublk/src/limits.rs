@@ -1,6 +1,6 @@
 //! A device as the kernel's parameters.
 
-use flysch_api::block::Geometry;
+use flysch_api::block::BlockGeometry;
 
 use crate::uapi::{self, Parameters};
 
@@ -53,7 +53,7 @@ pub struct Disk {
 
 impl Disk {
     /// A device with these properties.
-    pub fn new(geometry: &Geometry, settings: Settings) -> Self {
+    pub fn new(geometry: &BlockGeometry, settings: Settings) -> Self {
         Self {
             size: geometry.bytes(),
             block_size: geometry.block_size,

@@ -10,7 +10,7 @@ use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::error::Error;
+use crate::error::UblkError;
 use crate::uapi::{self, Descriptor, Info, IoCommand};
 
 /// Minimum number of pages for the descriptors.
@@ -93,17 +93,17 @@ impl core::fmt::Debug for Queues {
 
 impl Queues {
     /// The tags of a device, each with its part of `memory` from `base` on.
-    pub(crate) fn new(info: &Info, memory: DmaRegion, base: usize) -> Result<Self, Error> {
+    pub(crate) fn new(info: &Info, memory: DmaRegion, base: usize) -> Result<Self, UblkError> {
         let (queues, depth) = (usize::from(info.queues), usize::from(info.depth));
         let path = format!("/dev/ublkc{}", info.device);
         let file = File::options().read(true).write(true).open(path);
-        let file = file.map_err(Error::at("opening the device's character device"))?;
+        let file = file.map_err(UblkError::at("opening the device's character device"))?;
         let tables = (0..queues).map(|queue| Table::map(&file, queue, depth)).collect();
         let tables = io::Result::<Vec<_>>::from(tables);
-        let tables = tables.map_err(Error::at("mapping the requests"))?;
+        let tables = tables.map_err(UblkError::at("mapping the requests"))?;
         let mut builder = IoUring::builder();
         builder.dontfork().setup_coop_taskrun().setup_taskrun_flag();
-        let ring = builder.build((queues * depth) as u32).map_err(Error::NoRing)?;
+        let ring = builder.build((queues * depth) as u32).map_err(UblkError::NoRing)?;
         let buffer = info.buffer as usize;
         assert!(base + queues * depth * buffer <= memory.len(), "each tag has its memory");
         let mut queues =

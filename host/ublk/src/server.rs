@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use flysch_api::block::Error as Failure;
+use flysch_api::block::BlockError as Failure;
 use flysch_api::machine::DmaRegion;
 use flysch_export::{Counts, Door, Handle, Job, Kind, Range, Terms, Transfer};
 use rustix::event::{PollFd, PollFlags};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::claim::Claim;
 use crate::control::{Control, answer};
-use crate::error::Error;
+use crate::error::UblkError;
 use crate::limits::{Disk, Settings};
 use crate::queues::{Came, Queues};
 use crate::uapi::{Descriptor, FORCE_UNIT_ACCESS, operation};
@@ -135,15 +135,15 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         memory: DmaRegion,
         handle: Handle,
         log: L,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, UblkError> {
         if disk.shown() == 0 {
-            return Err(Error::Empty(disk.size));
+            return Err(UblkError::Empty(disk.size));
         }
         let tags = disk.settings.tags();
         let (have, buffer) = (memory.len(), buffer_for(memory.len(), tags));
         let block = disk.block_size as usize;
         let base = have.checked_sub(tags * buffer).map(|base| base / BUFFER_MIN * BUFFER_MIN);
-        let base = base.filter(|base| *base >= block).ok_or(Error::NoMemory { have, tags })?;
+        let base = base.filter(|base| *base >= block).ok_or(UblkError::NoMemory { have, tags })?;
         let claim = Claim::new(control, &disk, buffer as u32)?;
         let started = Queues::new(&claim.info, memory, base)
             .and_then(|queues| claim.start(control).map(|()| queues));
@@ -182,7 +182,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn close(mut self) -> Result<(), Error> {
+    pub fn close(mut self) -> Result<(), UblkError> {
         let done = self.shut();
         let why = self.why.take().unwrap_or(Ended::Stopped);
         (self.log)(&Event::Gone(1, why, self.counts));
@@ -249,7 +249,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
 
 impl<L> Server<'_, L> {
     /// Ends the disk in the kernel, in whatever state it is.
-    fn shut(&mut self) -> Result<(), Error> {
+    fn shut(&mut self) -> Result<(), UblkError> {
         let Some(mut queues) = self.queues.take() else { return Ok(()) };
         let is_starting = self.phase == Phase::Starting;
         if self.phase != Phase::Stopped {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::address::Address;
-use crate::error::Error;
+use crate::error::VfioError;
 use crate::info::Region;
 use crate::uapi;
 
@@ -52,17 +52,17 @@ impl Device {
         address: Address,
         device: OwnedFd,
         bar: impl FnOnce(u8) -> u32,
-    ) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::Device { address, what: what.to_owned() };
+    ) -> Result<Self, VfioError> {
+        let wrong = |what: &str| VfioError::Device { address, what: what.to_owned() };
         let info = uapi::device_info(device.as_fd())
-            .map_err(Error::system(address, "asking what it is"))?;
+            .map_err(VfioError::system(address, "asking what it is"))?;
         if info.flags & uapi::DEVICE_IS_PCI == 0 || info.regions <= uapi::REGION_CONFIG {
             return Err(wrong("VFIO does not show it as a PCI function"));
         }
         let file = File::from(device);
         let region = |index| {
             let answer = uapi::region_info(file.as_fd(), index)
-                .map_err(Error::system(address, "asking for its regions"))?;
+                .map_err(VfioError::system(address, "asking for its regions"))?;
             Region::parse(&answer)
                 .ok_or_else(|| wrong("VFIO gives an invalid answer about its regions"))
         };
@@ -72,7 +72,7 @@ impl Device {
         }
         let mut slots = [0];
         file.read_exact_at(&mut slots, config.offset + SLOT_INFORMATION)
-            .map_err(Error::system(address, "reading its configuration space"))?;
+            .map_err(VfioError::system(address, "reading its configuration space"))?;
         let bar = bar(slots[0]);
         let window = if bar < uapi::BARS { region(bar)? } else { Region::default() };
         if window.size == 0 || window.size > WINDOW_MAX {

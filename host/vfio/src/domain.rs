@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::error::Error;
+use crate::error::VfioError;
 use crate::group::Group;
 use crate::info::Iommu;
 use crate::iommufd::Iommufd;
@@ -35,11 +35,11 @@ impl Domain {
         tree: &Tree,
         function: &Function,
         access: Access,
-    ) -> Result<(Self, OwnedFd), Error> {
+    ) -> Result<(Self, OwnedFd), VfioError> {
         let address = function.address;
         let own_file = tree.device_file(address);
         match (access, own_file) {
-            (Access::Iommufd, None) => Err(Error::NoOwnFile { address }),
+            (Access::Iommufd, None) => Err(VfioError::NoOwnFile { address }),
             (Access::Iommufd, Some(path)) => Self::by_own_file(tree, function, &path),
             (Access::Auto, Some(path)) if !tree.has_container(function) => {
                 Self::by_own_file(tree, function, &path)
@@ -56,7 +56,7 @@ impl Domain {
         tree: &Tree,
         function: &Function,
         path: &std::path::Path,
-    ) -> Result<(Self, OwnedFd), Error> {
+    ) -> Result<(Self, OwnedFd), VfioError> {
         let (iommufd, device) = Iommufd::open(tree, function, path)?;
         Ok((Self::Iommufd(iommufd), device))
     }
@@ -77,7 +77,7 @@ impl Domain {
     }
 
     /// Maps memory for the device at `iova`.
-    pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), Error> {
+    pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), VfioError> {
         match self {
             Self::Group(group) => group.map(memory, iova),
             Self::Iommufd(iommufd) => iommufd.map(memory, iova),

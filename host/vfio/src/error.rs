@@ -9,7 +9,7 @@ use crate::address::Address;
 /// Why a PCI function cannot be used, listed, bound or given back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum VfioError {
     /// There is no PCI at all.
     #[error("{}: {cause}; PCI functions are found in sysfs, mounted on /sys", path.display())]
     NoSysfs {
@@ -206,7 +206,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl VfioError {
     pub(crate) fn system(address: Address, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::System { address, what, cause }
     }

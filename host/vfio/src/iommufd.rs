@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use crate::address::Address;
-use crate::error::Error;
+use crate::error::VfioError;
 use crate::group::{file_error, map_error, open_file};
 use crate::info::Iommu;
 use crate::memory::Memory;
@@ -27,7 +27,7 @@ impl Iommufd {
         tree: &Tree,
         function: &Function,
         path: &Path,
-    ) -> Result<(Self, OwnedFd), Error> {
+    ) -> Result<(Self, OwnedFd), VfioError> {
         let address = function.address;
         let open =
             |path: &Path| open_file(path).map_err(|cause| file_error(tree, path, address, cause));
@@ -38,7 +38,7 @@ impl Iommufd {
             drop(device);
             return Err(bind_error(tree, function, cause));
         }
-        let failed = |what| Error::system(address, what);
+        let failed = |what| VfioError::system(address, what);
         let space = uapi::new_space(&iommufd).map_err(failed("making an address space"))?;
         uapi::attach(device.as_fd(), space).map_err(failed("attaching it to an address space"))?;
         // After attaching: the device's own limits are in them.
@@ -52,7 +52,7 @@ impl Iommufd {
         &self.iommu
     }
 
-    pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), Error> {
+    pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), VfioError> {
         let (base, bytes) = (memory.base().as_ptr(), memory.len() as u64);
         // SAFETY: the memory is mapped for as long as `Memory` lives, whose owner takes it from the
         // device first, and is only used as memory that is shared with it.
@@ -67,18 +67,18 @@ impl Iommufd {
 }
 
 /// Why the device could not be bound to the iommufd.
-fn bind_error(tree: &Tree, function: &Function, cause: io::Error) -> Error {
+fn bind_error(tree: &Tree, function: &Function, cause: io::Error) -> VfioError {
     let address = function.address;
     match (cause.kind(), tree.holder(function)) {
-        (io::ErrorKind::PermissionDenied, _) => Error::Interrupts { address },
+        (io::ErrorKind::PermissionDenied, _) => VfioError::Interrupts { address },
         // Held by its group, and opened twice: the kernel has a code for each.
         (io::ErrorKind::ResourceBusy, pid) | (io::ErrorKind::InvalidInput, pid @ Some(_)) => {
-            Error::Busy { address, pid }
+            VfioError::Busy { address, pid }
         }
         (io::ErrorKind::InvalidInput, None) => {
             let what = "binding it to an iommufd, unless another program has it";
-            Error::System { address, what, cause }
+            VfioError::System { address, what, cause }
         }
-        _ => Error::System { address, what: "binding it to an iommufd", cause },
+        _ => VfioError::System { address, what: "binding it to an iommufd", cause },
     }
 }

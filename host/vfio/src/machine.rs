@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::controller::Controller;
 use crate::device::Device;
 use crate::domain::{Access, Domain};
-use crate::error::Error;
+use crate::error::VfioError;
 use crate::interrupts::{Interrupts, Signals};
 use crate::iova;
 use crate::memory::{HUGE, Memory};
@@ -21,7 +21,7 @@ use crate::sysfs::{Function, Tree};
 
 /// What to open.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct VfioOptions {
     /// The address.
     pub address: Address,
     /// The required kind.
@@ -68,7 +68,7 @@ impl Machine {
     ///
     /// # Errors
     /// What prevents it, in one line that names the remedy.
-    pub fn open(options: &Options) -> Result<Self, Error> {
+    pub fn open(options: &VfioOptions) -> Result<Self, VfioError> {
         Self::open_in(&Tree::system(), options)
     }
 
@@ -76,17 +76,17 @@ impl Machine {
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn open_in(tree: &Tree, options: &Options) -> Result<Self, Error> {
-        let Options { address, controller, memory_bytes, vectors, looks, access } = *options;
+    pub fn open_in(tree: &Tree, options: &VfioOptions) -> Result<Self, VfioError> {
+        let VfioOptions { address, controller, memory_bytes, vectors, looks, access } = *options;
         let function = tree.function(address)?;
         if !controller.is(function.class) {
             let (found, class) = (function.kind(), function.class);
-            return Err(Error::OtherClass { address, wanted: controller.name(), found, class });
+            return Err(VfioError::OtherClass { address, wanted: controller.name(), found, class });
         }
         let function = tree.ready(address)?;
         let (domain, device) = Domain::open(tree, &function, access)?;
         let device = Device::new(address, device, |slots| controller.bar(slots))?;
-        let failed = |what| Error::system(address, what);
+        let failed = |what| VfioError::system(address, what);
         // Whoever had it before may have left it running, with addresses that will mean something
         // else: it is stopped before it may access memory again. (The kernel resets what can be
         // reset when it opens it, but not all can.)
@@ -163,13 +163,13 @@ fn page(sizes: u64) -> u64 {
 }
 
 /// Memory at addresses that the IOMMU translates for the device.
-fn share(domain: &Domain, memory: Memory, highest: u64) -> Result<DmaRegion, Error> {
+fn share(domain: &Domain, memory: Memory, highest: u64) -> Result<DmaRegion, VfioError> {
     let bytes = memory.len() as u64;
     let ranges = &domain.iommu().ranges;
     // A kernel that does not tell has the usual ones.
     let all = [(0, u64::from(u32::MAX))];
     let ranges = if ranges.is_empty() { &all[..] } else { ranges };
-    let iova = iova::place(ranges, bytes, HUGE, highest).ok_or(Error::NoRange {
+    let iova = iova::place(ranges, bytes, HUGE, highest).ok_or(VfioError::NoRange {
         bytes,
         highest: Some(highest).filter(|highest| *highest != u64::MAX),
     })?;

@@ -14,7 +14,7 @@ pub use bind::Change;
 pub use busy::{Use, UseKind};
 
 use crate::address::Address;
-use crate::error::Error;
+use crate::error::VfioError;
 
 /// The driver that leaves a function to user space.
 pub const VFIO_DRIVER: &str = "vfio-pci";
@@ -161,10 +161,10 @@ impl Tree {
     /// All functions, by address.
     ///
     /// # Errors
-    /// [`Error::NoSysfs`] if there is no PCI tree.
-    pub fn functions(&self) -> Result<Vec<Function>, Error> {
+    /// [`VfioError::NoSysfs`] if there is no PCI tree.
+    pub fn functions(&self) -> Result<Vec<Function>, VfioError> {
         let path = self.pci("devices");
-        let failed = |cause| Error::NoSysfs { path: path.clone(), cause };
+        let failed = |cause| VfioError::NoSysfs { path: path.clone(), cause };
         let mut addresses: Vec<Address> = fs::read_dir(&path)
             .map_err(failed)?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -178,18 +178,18 @@ impl Tree {
     /// One function.
     ///
     /// # Errors
-    /// [`Error::NoFunction`] if it does not exist.
-    pub fn function(&self, address: Address) -> Result<Function, Error> {
+    /// [`VfioError::NoFunction`] if it does not exist.
+    pub fn function(&self, address: Address) -> Result<Function, VfioError> {
         self.describe(address, &busy::Users::read(self))
     }
 
-    fn describe(&self, address: Address, users: &busy::Users) -> Result<Function, Error> {
+    fn describe(&self, address: Address, users: &busy::Users) -> Result<Function, VfioError> {
         let folder = self.folder(address);
         let number = |name: &str| {
             let text = fs::read_to_string(folder.join(name)).ok()?;
             u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
         };
-        let missing = || Error::NoFunction { address };
+        let missing = || VfioError::NoFunction { address };
         let group = folder.join("iommu_group");
         let members = fs::read_dir(group.join("devices")).into_iter().flatten();
         let members = members.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -216,25 +216,25 @@ impl Tree {
     ///
     /// # Errors
     /// What prevents it, with the commands that help.
-    pub fn ready(&self, address: Address) -> Result<Function, Error> {
+    pub fn ready(&self, address: Address) -> Result<Function, VfioError> {
         let function = self.function(address)?;
         match &function.driver {
             Some(driver) if driver != VFIO_DRIVER => {
                 let uses: Vec<String> = function.uses.iter().map(ToString::to_string).collect();
                 let remedy = busy::remedy(&function.uses, &format!("flysch pci bind {address}"));
-                return Err(Error::Bound { address, driver: driver.clone(), uses, remedy });
+                return Err(VfioError::Bound { address, driver: driver.clone(), uses, remedy });
             }
-            None => return Err(Error::Unbound { address }),
+            None => return Err(VfioError::Unbound { address }),
             Some(_) => {}
         }
-        let group = function.group.ok_or(Error::NoIommu { address })?;
+        let group = function.group.ok_or(VfioError::NoIommu { address })?;
         if function.is_unprotected {
-            return Err(Error::Unprotected { address });
+            return Err(VfioError::Unprotected { address });
         }
         let others = self.in_the_way(&function);
         if !others.is_empty() {
             let others = others.iter().map(Function::named).collect();
-            return Err(Error::Shared { address, group, others });
+            return Err(VfioError::Shared { address, group, others });
         }
         Ok(function)
     }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use flysch_api::machine::{Clock, DmaRegion, Machine as _, MixedRegisters, Registers, Wake};
-use flysch_vfio::{Access, Address, Controller, Error, Machine, Options, Signals, Tree};
+use flysch_vfio::{Access, Address, Controller, Machine, Signals, Tree, VfioError, VfioOptions};
 
 /// NVM Express Base 2.0, 3.1.3: registers that are used here.
 const CAP: u32 = 0x00;
@@ -26,7 +26,7 @@ const ENTRIES: u32 = 8;
 const IDENTIFY: u32 = 0x06;
 const PAGE: usize = 4096;
 
-fn function() -> Option<Options> {
+fn function() -> Option<VfioOptions> {
     let Ok(text) = std::env::var("FLYSCH_PCI") else {
         println!("skipped: FLYSCH_PCI names no function");
         return None;
@@ -38,7 +38,7 @@ fn function() -> Option<Options> {
     };
     let controller = Controller::Nvme;
     let memory_bytes = 16 << 20;
-    Some(Options { address, controller, memory_bytes, vectors: 2, looks: false, access })
+    Some(VfioOptions { address, controller, memory_bytes, vectors: 2, looks: false, access })
 }
 
 /// The admin queue: submission at page 0, completion at page 1.
@@ -130,7 +130,7 @@ fn device_reaches_its_memory_and_no_other() {
     assert_eq!(other.wait(Some(soon)), Wake::Deadline);
     assert!(other.now() >= soon);
 
-    assert!(matches!(Machine::open(&options), Err(Error::Busy { pid: Some(_), .. })));
+    assert!(matches!(Machine::open(&options), Err(VfioError::Busy { pid: Some(_), .. })));
     drop((admin, other, machine));
     drop(memory);
 }
@@ -141,7 +141,7 @@ fn function_is_opened_and_closed_again_and_again() {
     // The other test has it meanwhile.
     let open = || loop {
         match Machine::open(&options) {
-            Err(Error::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
+            Err(VfioError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
             other => break other.unwrap(),
         }
     };
@@ -155,7 +155,7 @@ fn function_is_opened_and_closed_again_and_again() {
         assert_eq!(admin.identify(machine.memory().address() + (1 << 20)), 0, "round {round}");
     }
     assert_eq!(files(), first, "descriptors are left behind");
-    let polled = Machine::open(&Options { vectors: 0, ..options }).unwrap();
+    let polled = Machine::open(&VfioOptions { vectors: 0, ..options }).unwrap();
     assert_eq!((polled.signals(), polled.vectors()), (Signals::Polled, 1));
     assert_eq!(polled.wait(None), Wake::Interrupt, "it does not sleep");
     assert_eq!(polled.wait(Some(polled.now())), Wake::Deadline);

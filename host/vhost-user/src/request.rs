@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flysch_api::block::{Error, Geometry};
+use flysch_api::block::{BlockError, BlockGeometry};
 use flysch_api::data::BadData;
 use flysch_api::machine::{DmaRegion, GuestMemory};
 use flysch_export::{Kind, Range, Transfer};
@@ -46,9 +46,9 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    pub(crate) fn of(error: Error) -> Self {
+    pub(crate) fn of(error: BlockError) -> Self {
         match error {
-            Error::Unsupported => Self::Unsupported,
+            BlockError::Unsupported => Self::Unsupported,
             _ => Self::IoError,
         }
     }
@@ -71,7 +71,7 @@ pub struct Disk {
 
 impl Disk {
     /// A device with these properties.
-    pub fn new(geometry: &Geometry, name: &str) -> Self {
+    pub fn new(geometry: &BlockGeometry, name: &str) -> Self {
         Self {
             size: geometry.bytes(),
             block_size: geometry.block_size,
@@ -143,8 +143,8 @@ impl Call {
         &self,
         at: u64,
         length: usize,
-        mut each: impl FnMut(u64, usize, usize) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut each: impl FnMut(u64, usize, usize) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
         let (mut skip, mut done) = (at, 0);
         for &(address, bytes) in &self.data {
             let bytes = u64::from(bytes);
@@ -164,10 +164,16 @@ impl Call {
 }
 
 /// The data is no longer accessible; the memory's own error has no further information.
-const LOST: Error = Error::BadData(BadData::Outside);
+const LOST: BlockError = BlockError::BadData(BadData::Outside);
 
 impl Transfer for Call {
-    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error> {
+    fn gather(
+        &self,
+        from: u64,
+        memory: &DmaRegion,
+        to: usize,
+        length: usize,
+    ) -> Result<(), BlockError> {
         self.pieces(from, length, |address, done, count| {
             self.memory
                 .pieces((address, count), false, |region, offset, place| {
@@ -185,7 +191,7 @@ impl Transfer for Call {
         memory: &DmaRegion,
         from: usize,
         length: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BlockError> {
         self.pieces(to, length, |address, done, count| {
             self.memory
                 .pieces((address, count), true, |region, offset, place| {

@@ -2,7 +2,7 @@
 
 mod client;
 
-use flysch_api::block::Geometry;
+use flysch_api::block::BlockGeometry;
 use flysch_api::data::SegmentLimits;
 use flysch_export::testing::Disk;
 
@@ -15,7 +15,7 @@ const BLOCKS: u64 = 64;
 const BAD: u64 = 60;
 
 fn disk(read_only: bool) -> Disk {
-    let geometry = Geometry {
+    let geometry = BlockGeometry {
         block_size: BLOCK as u32,
         blocks: BLOCKS,
         transfer_max: 2 * BLOCK as u32,

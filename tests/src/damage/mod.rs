@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flysch_api::vfs::{FileKind, NewFile, Timestamp};
-use flysch_image::{Image, Options, RepairFailure, Room, Volume};
+use flysch_image::{Image, ImageOpenOptions, ImageVolume, RepairFailure, Room};
 use flysch_ubifs::repair::{Level, RepairError, Report};
 
 use crate::mutate::{mutated, now};
@@ -98,14 +98,14 @@ impl<'s> Run<'s> {
         let path = self.directory.join("image");
         let text = |error: &dyn fmt::Display| error.to_string();
         fs::write(&path, bytes).map_err(|error| text(&error))?;
-        let image = match Image::open(&path, &Options::default()) {
+        let image = match Image::open(&path, &ImageOpenOptions::default()) {
             Ok(image) => image,
             Err(error) => {
                 *self.totals.refused.entry(kind_of(&error.to_string())).or_default() += 1;
                 return Ok(());
             }
         };
-        let volumes: Vec<&Volume> = image.volumes().collect();
+        let volumes: Vec<&ImageVolume> = image.volumes().collect();
         for (number, volume) in volumes.into_iter().enumerate() {
             self.volume(&image, (number, volume), good)
                 .map_err(|error| format!("volume {number}, {}: {error}", volume.name))?;
@@ -119,7 +119,7 @@ impl<'s> Run<'s> {
     fn volume(
         &mut self,
         image: &Image,
-        (number, volume): (usize, &Volume),
+        (number, volume): (usize, &ImageVolume),
         good: &Good,
     ) -> Result<(), String> {
         let surveyed = image.survey_ubi(volume);
@@ -160,7 +160,7 @@ impl<'s> Run<'s> {
             }
             Err(failure) => return Err(format!("level {level}: {failure}")),
         }
-        let repaired = Image::open(&copy, &Options::default())
+        let repaired = Image::open(&copy, &ImageOpenOptions::default())
             .map_err(|error| format!("the repaired image does not open: {error}"))?;
         let volume = repaired.volumes().nth(number).ok_or("the volume is gone")?;
         if let Some(found) = found_by_check(&repaired, volume) {
@@ -188,7 +188,7 @@ impl<'s> Run<'s> {
         let mut more = 0;
         loop {
             fs::copy(&image.path, copy).expect("a copy");
-            let opened = Image::open(copy, &Options::default()).expect("it opened before");
+            let opened = Image::open(copy, &ImageOpenOptions::default()).expect("it opened before");
             let volume = opened.volumes().nth(number).expect("it was there before");
             match opened.repair(volume, level, NOW, more) {
                 Err(failure) if failure.lacks_room() && more == 0 => more = MORE,
@@ -207,7 +207,7 @@ fn kind_of(error: &str) -> String {
 }
 
 /// Everything that is readable.
-fn shown_of(volume: &Volume) -> Shown {
+fn shown_of(volume: &ImageVolume) -> Shown {
     let fs = volume.file_system();
     fs.map_or_else(Shown::default, |fs| shown(&*fs, fs.statistics().root))
 }
@@ -218,7 +218,7 @@ fn wrong_with(shown: &Shown) -> Option<String> {
 }
 
 /// The first finding above a note of the check of `volume`.
-fn found_by_check(image: &Image, volume: &Volume) -> Option<String> {
+fn found_by_check(image: &Image, volume: &ImageVolume) -> Option<String> {
     let mut first = None;
     flysch_image::check(image, &mut |found| {
         let is_wrong = found.finding.severity > flysch_api::finding::Severity::Note;
@@ -288,7 +288,7 @@ fn told(report: &Report) -> String {
 }
 
 /// A repaired file system must accept a new file.
-fn written_to(image: &Image, volume: &Volume) -> Result<(), String> {
+fn written_to(image: &Image, volume: &ImageVolume) -> Result<(), String> {
     let room = Room { flash_size: None, bytes: Some(64 << 10) };
     let writable = match image.open_writable(volume, &room) {
         Ok(writable) => writable,
@@ -306,14 +306,15 @@ fn written_to(image: &Image, volume: &Volume) -> Result<(), String> {
         device: Default::default(),
         target: b"",
     };
-    let failed = |error: flysch_api::vfs::Error| format!("repaired, a new file fails: {error}");
+    let failed = |error: flysch_api::vfs::FsError| format!("repaired, a new file fails: {error}");
     let inode = fs.create(root, b"after the repair", &new, now).map_err(failed)?;
     fs.write(inode, 0, &[7; 5000], now).map_err(failed)?;
     fs.sync(None).map_err(failed)?;
     drop(fs);
     drop(shared);
     writable.close().map_err(|error| format!("repaired, not closed: {error}"))?;
-    let again = Image::open(&image.path, &Options::default()).map_err(|it| it.to_string())?;
+    let again =
+        Image::open(&image.path, &ImageOpenOptions::default()).map_err(|it| it.to_string())?;
     let same = again.volumes().find(|it| it.name == volume.name && it.id == volume.id);
     match same.and_then(|volume| found_by_check(&again, volume)) {
         None => Ok(()),

@@ -1,6 +1,6 @@
 //! Good images of many shapes, with their contents.
 
-use flysch_api::flash::{FlashMut, Geometry};
+use flysch_api::flash::{FlashGeometry, FlashMut};
 use flysch_api::vfs::FileSystemMut as _;
 use flysch_mtd::{Bch, Dump, Ecc, FlashImage, OobLayout, PageFormat};
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
@@ -99,8 +99,8 @@ pub fn samples() -> Vec<Good> {
 fn make(seed: u64, shape: &Shape) -> Good {
     let bytes = vec![0xFF; shape.pebs as usize * shape.peb_size as usize];
     let geometry = match shape.page {
-        1 => Geometry::nor(0, shape.peb_size),
-        page => Geometry::nand(0, shape.peb_size, page, page),
+        1 => FlashGeometry::nor(0, shape.peb_size),
+        page => FlashGeometry::nand(0, shape.peb_size, page, page),
     };
     let (image, trees) = match shape.with_oob {
         false => {
@@ -177,7 +177,7 @@ fn exercise<V: flysch_api::volume::VolumeMut>(fs: &mut UbifsMut<V>, seed: u64, s
 fn bare(seed: u64, shape: &Shape) -> Good {
     let leb_size = shape.peb_size - 2 * shape.page;
     let lebs = 80;
-    let geometry = Geometry::nand(0, leb_size, shape.page, shape.page);
+    let geometry = FlashGeometry::nand(0, leb_size, shape.page, shape.page);
     let flash = FlashImage::new(vec![0xFF; leb_size as usize * lebs as usize], geometry);
     let mut volume = flysch_ubifs::FlatImage::new(flash, leb_size, 0);
     let options = CreateOptions::new(shape.page, leb_size, lebs);

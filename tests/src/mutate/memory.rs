@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flysch_api::flash::{Corrected, Error};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 /// The peak resident memory of this process, as counted by Linux.
@@ -60,8 +60,8 @@ impl Lebs {
         Self { geometry, lebs }
     }
 
-    fn leb(&mut self, lnum: u32) -> Result<&mut Option<Vec<u8>>, Error> {
-        self.lebs.get_mut(lnum as usize).ok_or(Error::OutOfRange)
+    fn leb(&mut self, lnum: u32) -> Result<&mut Option<Vec<u8>>, FlashError> {
+        self.lebs.get_mut(lnum as usize).ok_or(FlashError::OutOfRange)
     }
 }
 
@@ -77,11 +77,11 @@ impl Volume for Lebs {
         }
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        let leb = self.lebs.get(lnum as usize).ok_or(Error::OutOfRange)?;
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        let leb = self.lebs.get(lnum as usize).ok_or(FlashError::OutOfRange)?;
         let range = offset as usize..offset as usize + buffer.len();
         match leb {
-            Some(bytes) => buffer.copy_from_slice(bytes.get(range).ok_or(Error::OutOfRange)?),
+            Some(bytes) => buffer.copy_from_slice(bytes.get(range).ok_or(FlashError::OutOfRange)?),
             None => buffer.fill(0xFF),
         }
         Ok(Corrected::NONE)
@@ -90,33 +90,33 @@ impl Volume for Lebs {
 
 impl VolumeMut for Lebs {
     /// What was written there before may be damage: the result has the clear bits of both.
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         let size = self.geometry.leb_size as usize;
         let leb = self.leb(lnum)?.get_or_insert_with(|| vec![0xFF; size]);
         let range = offset as usize..offset as usize + data.len();
-        let cells = leb.get_mut(range).ok_or(Error::OutOfRange)?;
+        let cells = leb.get_mut(range).ok_or(FlashError::OutOfRange)?;
         cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
         Ok(())
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         let mut bytes = data.to_vec();
         bytes.resize(self.geometry.leb_size as usize, 0xFF);
         *self.leb(lnum)? = Some(bytes);
         Ok(())
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         *self.leb(lnum)? = None;
         Ok(())
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         *self.leb(lnum)? = Some(vec![0xFF; self.geometry.leb_size as usize]);
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         Ok(())
     }
 }

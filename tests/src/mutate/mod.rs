@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use flysch_api::vfs::{FileSystemMut, Timestamp};
 use flysch_image::{
-    Contents, Editor, ExtractOptions, Image, Options, Progress, PutOptions, Room, Volume,
+    Contents, Editor, ExtractOptions, Image, ImageOpenOptions, ImageVolume, Progress, PutOptions,
+    Room,
 };
 use flysch_ubifs::repair::Level;
 use flysch_ubifs::{IndexUse, UbifsMut};
@@ -156,14 +157,17 @@ impl<'s> Run<'s> {
     ) -> Result<(), String> {
         let mut random = random.clone();
         let no_oob = random.below(4) == 0;
-        let Ok(image) = Image::open(path, &Options { no_oob, ..Options::default() }) else {
+        let Ok(image) =
+            Image::open(path, &ImageOpenOptions { no_oob, ..ImageOpenOptions::default() })
+        else {
             return Ok(());
         };
         self.totals.opened += 1;
         self.totals.wrong += u64::from(flysch_image::check(&image, &mut |_| {}));
         for volume in image.volumes() {
             let _ = flysch_image::volume_facts(volume);
-            let fs = if lost { Volume::file_system_with_lost } else { Volume::file_system };
+            let fs =
+                if lost { ImageVolume::file_system_with_lost } else { ImageVolume::file_system };
             let Some(fs) = fs(volume) else { continue };
             let options = ExtractOptions { threads: 1, keep_damaged };
             let out = self.directory.join("out");
@@ -196,7 +200,8 @@ impl<'s> Run<'s> {
         let copy = self.directory.join("copy");
         std::fs::copy(path, &copy).map_err(|error| say(&error))?;
         let repaired = (|| {
-            let image = Image::open(&copy, &Options::default()).map_err(|error| say(&error))?;
+            let image =
+                Image::open(&copy, &ImageOpenOptions::default()).map_err(|error| say(&error))?;
             let volume = image.volumes().nth(number).ok_or("it has fewer volumes")?;
             let below = image.survey_ubi(volume).map_err(|error| say(&error))?;
             let report = image.survey_repair(volume).map_err(|error| say(&error))?;
@@ -230,7 +235,7 @@ const CANARY: &[u8] = b"untouched";
 const VOLUMES_CHANGED: usize = 2;
 
 /// Creates files, removes existing ones, and leaves the file system as an unmount would.
-fn change(image: &Image, volume: &Volume) -> Result<(), String> {
+fn change(image: &Image, volume: &ImageVolume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let writable = image
         .open_writable(volume, &Room { bytes: Some(1 << 20), flash_size: None })
@@ -246,7 +251,7 @@ fn change(image: &Image, volume: &Volume) -> Result<(), String> {
 }
 
 /// The same with a trusted index, for users who cannot wait at a mount.
-fn change_trusting(volume: &Volume) -> Result<(), String> {
+fn change_trusting(volume: &ImageVolume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS".into()) };
     let lebs = Lebs::copy(fs.volume(), fs.superblock().min_io_size);

@@ -1,8 +1,10 @@
 //! Our driver on QEMU's AHCI device, both releases: an independent interpretation of the
 //! specification.
 
-use flysch_ahci::{AtaCommand, Error, ErrorKind, Host, Operation, Options, Output, Port, State};
-use flysch_api::block::{Device as _, Operation as Wish, Request};
+use flysch_ahci::{
+    AhciError, AhciOptions, AtaCommand, ErrorKind, Host, Operation, Output, Port, State,
+};
+use flysch_api::block::{BlockDevice as _, Operation as Wish, Request};
 use flysch_api::command::{Ata, Command, Direction, Ended, Ordering, Port as _, Taskfile, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
@@ -19,18 +21,18 @@ const SECTORS: u64 = BYTES / 512;
 fn machine(release: &Release) -> Machine {
     let backing = Backing::Memory { bytes: BYTES };
     let unit = |lun, read_only| Unit { lun, backing: backing.clone(), read_only };
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: Some(release.program.clone()),
         controller: Controller::Ahci,
         memory_bytes: 64 << 20,
         units: vec![unit(0, false), unit(1, true), unit(3, false)],
-        ..flysch_qemu::Options::default()
+        ..flysch_qemu::QemuOptions::default()
     };
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
 /// The ports of a running host, and the remaining memory.
-fn ports(machine: &Machine, options: Options) -> (Vec<Port<Machine>>, DmaRegion) {
+fn ports(machine: &Machine, options: AhciOptions) -> (Vec<Port<Machine>>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
     let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
@@ -57,7 +59,7 @@ fn what_was_written_through_the_command_comes_back() {
 fn every_port_tells_what_is_at_it() {
     for release in releases() {
         let machine = machine(&release);
-        let (ports, _) = ports(&machine, Options::default());
+        let (ports, _) = ports(&machine, AhciOptions::default());
         let states: Vec<State> = ports.iter().map(Port::state).collect();
         use State::{Empty, Up};
         assert_eq!(states, [Up, Up, Empty, Up, Empty, Empty], "{}", release.name);
@@ -101,7 +103,8 @@ fn ends(port: &mut Port<Machine>, machine: &Machine, count: usize) -> Vec<(u32, 
 fn a_command_that_fails_among_others_ends_alone() {
     for release in releases() {
         let machine = machine(&release);
-        let (mut ports, memory) = ports(&machine, Options { ports: 1, ..Options::default() });
+        let (mut ports, memory) =
+            ports(&machine, AhciOptions { ports: 1, ..AhciOptions::default() });
         let port = &mut ports[0];
         for round in 0..3 {
             for token in 0..8 {
@@ -124,7 +127,8 @@ fn a_command_that_fails_among_others_ends_alone() {
 fn a_reset_ends_every_command_once() {
     for release in releases() {
         let machine = machine(&release);
-        let (mut ports, memory) = ports(&machine, Options { ports: 1, ..Options::default() });
+        let (mut ports, memory) =
+            ports(&machine, AhciOptions { ports: 1, ..AhciOptions::default() });
         let port = &mut ports[0];
         for round in 0..4 {
             for token in 0..32 {
@@ -153,7 +157,7 @@ fn a_reset_ends_every_command_once() {
 fn operations_of_disk_and_cd() {
     for release in releases() {
         let machine = machine(&release);
-        let (mut ports, _) = ports(&machine, Options::default());
+        let (mut ports, _) = ports(&machine, AhciOptions::default());
         let mut native = AtaCommand::new(Opcode::ReadNativeMaxExt);
         native.task = Taskfile { device: 0x40, ..native.task };
         let reply = ports[0].command(&machine, native).expect("an answer");
@@ -169,7 +173,7 @@ fn operations_of_disk_and_cd() {
         assert_eq!((reply.data[0], &reply.data[8..12]), (5, &b"QEMU"[..]), "{}", release.name);
         assert_eq!(ports[0].run(&machine, Operation::Shutdown), Ok(Output::None));
         assert_eq!(ports[0].run(&machine, Operation::Reset), Ok(Output::None));
-        assert_eq!(ports[2].run(&machine, Operation::Reset), Err(Error::NoDevice));
+        assert_eq!(ports[2].run(&machine, Operation::Reset), Err(AhciError::NoDevice));
     }
 }
 
@@ -179,7 +183,7 @@ fn operations_of_disk_and_cd() {
 fn data_of_every_shape_comes_back() {
     for (release, queued) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {
         let machine = machine(&release);
-        let options = Options { queued, ports: 1 << 3, ..Options::default() };
+        let options = AhciOptions { queued, ports: 1 << 3, ..AhciOptions::default() };
         let (mut ports, memory) = ports(&machine, options);
         let port = ports.remove(0);
         let device = port.device().expect("a disk");

@@ -1,11 +1,15 @@
 //! Our driver on QEMU's eMMC device (QEMU 11) and SD card: an independent interpretation of the
 //! specification.
 
-use flysch_api::block::{Device as _, Error as Failed, Operation as Wish, Refused, Request};
+use flysch_api::block::{
+    BlockDevice as _, BlockError as Failed, Operation as Wish, Refused, Request,
+};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
 use flysch_cam::{Disk, sdda};
-use flysch_emmc::{CardKind, Cause, EraseKind, Error, Host, Operation, Options, Output, Port};
+use flysch_emmc::{
+    CardKind, Cause, EmmcError, EmmcOptions, EraseKind, Host, Operation, Output, Port,
+};
 use flysch_emmc::{RpmbError, RpmbKey, RpmbRequest, Timing};
 use flysch_qemu::{Backing, Controller, Machine, Unit};
 use flysch_tests::command::{flysch, ran};
@@ -30,18 +34,18 @@ fn with_emmc() -> impl Iterator<Item = Release> {
 fn machine(release: &Release, controller: Controller) -> Machine {
     let bytes = if controller == Controller::Sd { USER } else { USER + 2 * BOOT + RPMB };
     let backing = Backing::Memory { bytes };
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: Some(release.program.clone()),
         controller,
         memory_bytes: 64 << 20,
         units: vec![Unit { lun: 0, backing, read_only: false }],
-        ..flysch_qemu::Options::default()
+        ..flysch_qemu::QemuOptions::default()
     };
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
 /// A running host, and the remaining memory.
-fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
+fn host(machine: &Machine, options: EmmcOptions) -> (Host<Machine>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
     let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
@@ -89,7 +93,7 @@ fn data_of_every_length_comes_back() {
         with_emmc().flat_map(|release| [(release.clone(), true), (release, false)])
     {
         let machine = machine(&release, EMMC);
-        let options = Options { dma, ..Options::default() };
+        let options = EmmcOptions { dma, ..EmmcOptions::default() };
         let (host, memory) = host(&machine, options);
         let sectors = host.device().sectors;
         assert_eq!(sectors, USER / 512);
@@ -128,7 +132,7 @@ fn data_of_every_length_comes_back() {
 /// Ends or stops QEMU with writes in flight: each of them ends once, then nothing is accepted.
 fn survives(release: &Release, controller: Controller, signal: Signal) {
     let machine = machine(release, controller);
-    let (host, memory) = host(&machine, Options::default());
+    let (host, memory) = host(&machine, EmmcOptions::default());
     let card = sdda::Card { sectors: host.device().sectors, ..sdda::Card::default() };
     let port = host.into_ports().remove(0);
     let shape = sdda::shape(0, &card).unwrap();
@@ -201,7 +205,7 @@ fn killed_and_stopped_in_the_middle_of_the_work() {
 fn boot_partitions_and_replay_protected_memory() {
     for release in with_emmc() {
         let machine = machine(&release, EMMC);
-        let (mut host, _) = host(&machine, Options::default());
+        let (mut host, _) = host(&machine, EmmcOptions::default());
         assert_eq!((host.device().kind, host.device().timing), (CardKind::Emmc, Timing::HighSpeed));
         let write = Operation::Write { partition: 1, first: 3, data: vec![7; 1024] };
         assert_eq!(host.run(&machine, write), Ok(Output::None));
@@ -211,11 +215,11 @@ fn boot_partitions_and_replay_protected_memory() {
         let Ok(Output::Data(user)) = host.run(&machine, read(0)) else { panic!("no data") };
         assert!(user.iter().all(|&byte| byte == 0), "the user area has none of it");
         let none = host.run(&machine, read(4));
-        assert_eq!(none, Err(Error::Failed(Cause::NoPartition(4))));
+        assert_eq!(none, Err(EmmcError::Failed(Cause::NoPartition(4))));
 
         let (key, nonce) = (RpmbKey::new([3; 32]), [2; 16]);
         let count = |key| RpmbRequest::ReadCounter { key, nonce };
-        let no_key = Err(Error::Rpmb(RpmbError::Result(RpmbStatus::KeyNotProgrammed)));
+        let no_key = Err(EmmcError::Rpmb(RpmbError::Result(RpmbStatus::KeyNotProgrammed)));
         assert_eq!(host.rpmb(&machine, count(None)), no_key);
         host.rpmb(&machine, RpmbRequest::ProgramKey { key: key.clone() }).expect("a key");
         let data = vec![9; 256];
@@ -231,7 +235,7 @@ fn boot_partitions_and_replay_protected_memory() {
         assert_eq!(host.rpmb(&machine, read).expect("read").data, data);
         let other = host.rpmb(&machine, write(&RpmbKey::new([4; 32]), 1));
         let refused = RpmbError::Result(RpmbStatus::AuthenticationFailure);
-        assert_eq!(other, Err(Error::Rpmb(refused)));
+        assert_eq!(other, Err(EmmcError::Rpmb(refused)));
         assert_eq!(host.rpmb(&machine, count(Some(key))).expect("counter").counter, 1);
     }
 }
@@ -240,14 +244,17 @@ fn boot_partitions_and_replay_protected_memory() {
 fn what_the_card_lacks_is_refused_with_a_word() {
     for release in with_emmc() {
         let machine = machine(&release, EMMC);
-        let (mut host, _) = host(&machine, Options::default());
+        let (mut host, _) = host(&machine, EmmcOptions::default());
         for operation in [Operation::Sleep, Operation::Sanitize, Operation::Barrier] {
             let refused = host.run(&machine, operation.clone());
-            assert!(matches!(refused, Err(Error::Unsupported(_))), "{operation:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(EmmcError::Unsupported(_))),
+                "{operation:?}: {refused:?}"
+            );
         }
         assert_eq!(host.run(&machine, Operation::Reset), Ok(Output::None));
         host.shut_down(&machine).expect("shut down");
-        assert_eq!(host.run(&machine, Operation::ReadExtCsd), Err(Error::NotUp));
+        assert_eq!(host.run(&machine, Operation::ReadExtCsd), Err(EmmcError::NotUp));
         host.bring_up(&machine).expect("up again");
     }
 }
@@ -256,18 +263,18 @@ fn what_the_card_lacks_is_refused_with_a_word() {
 fn an_sd_card_speaks_the_second_dialect() {
     for release in releases() {
         let machine = machine(&release, Controller::Sd);
-        let (mut host, _) = host(&machine, Options::default());
+        let (mut host, _) = host(&machine, EmmcOptions::default());
         let device = host.device();
         assert_eq!((device.kind, device.lines, device.sectors), (CardKind::Sd, 4, USER / 512));
         let erase = Operation::Erase { kind: EraseKind::Erase, first: 0, sectors: 8 };
         assert_eq!(host.run(&machine, erase), Ok(Output::None));
         let flush = host.run(&machine, Operation::Flush);
-        assert!(matches!(flush, Err(Error::Unsupported(_))), "{flush:?}");
-        let none = Options { partition: 1, ..Options::default() };
+        assert!(matches!(flush, Err(EmmcError::Unsupported(_))), "{flush:?}");
+        let none = EmmcOptions { partition: 1, ..EmmcOptions::default() };
         let memory = machine.memory().carve(0, Host::<Machine>::memory_len(&none));
         let mut other = Host::new(machine.clone(), memory, none).unwrap();
         let failed = other.bring_up(&machine);
         let cause = Cause::NoPartition(1);
-        assert_eq!(failed, Err(Error::Step { step: "features", cause }));
+        assert_eq!(failed, Err(EmmcError::Step { step: "features", cause }));
     }
 }

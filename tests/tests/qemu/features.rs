@@ -8,7 +8,7 @@ use flysch_tests::qemu::{
 };
 use flysch_tests::wait::wait_until;
 use flysch_ufs::{
-    DevicePower, Error, Host, Operation as Action, Output, PartialFlush, Port, State,
+    DevicePower, Host, Operation as Action, Output, PartialFlush, Port, State, UfsError,
     WriteBoosterStatus,
 };
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
@@ -75,7 +75,7 @@ fn every_descriptor_attribute_and_flag() {
         for &id in AttributeId::ALL {
             match host.read_attribute(machine, id) {
                 Ok(_) => read += 1,
-                Err(Error::TooNew { .. }) => refused += 1,
+                Err(UfsError::TooNew { .. }) => refused += 1,
                 Err(_) => {}
             }
         }

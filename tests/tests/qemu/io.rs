@@ -3,7 +3,7 @@
 use flysch_random::SplitMix64;
 use std::os::unix::fs::MetadataExt;
 
-use flysch_api::block::{Device as _, Error, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice as _, BlockError, Operation, Refused, Request};
 use flysch_api::command::{Command, Direction, Ended, Ordering, Port as _, Token};
 use flysch_api::data::{BadData, Data};
 use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Registers as _};
@@ -223,10 +223,10 @@ fn what_is_out_of_range_misaligned_or_write_protected_is_refused() {
         let (mut disk, machine, data) = stack.disk(1);
         let slice = data.slice(0, 4096);
         for (operation, offset, length, error) in [
-            (Operation::Read, 1 << 20, 4096, Error::OutOfRange),
-            (Operation::Read, 512, 4096, Error::Misaligned),
-            (Operation::Write, 0, 4096, Error::WriteProtected),
-            (Operation::Delete, 0, 4096, Error::WriteProtected),
+            (Operation::Read, 1 << 20, 4096, BlockError::OutOfRange),
+            (Operation::Read, 512, 4096, BlockError::Misaligned),
+            (Operation::Write, 0, 4096, BlockError::WriteProtected),
+            (Operation::Delete, 0, 4096, BlockError::WriteProtected),
         ] {
             let bad: Request = request(operation, offset, length, slice, &machine);
             assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(error)));
@@ -234,7 +234,7 @@ fn what_is_out_of_range_misaligned_or_write_protected_is_refused() {
         let mut strange = slice;
         strange.address = 0x100;
         let bad = request(Operation::Read, 0, 4096, strange, &machine);
-        let outside = Error::BadData(BadData::Outside);
+        let outside = BlockError::BadData(BadData::Outside);
         assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(outside)));
         let good = request(Operation::Read, 0, 4096, slice, &machine);
         assert_eq!(carry_out(&mut disk, &machine, &[good])[0].result, Ok(()));

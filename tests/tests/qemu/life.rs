@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use flysch_api::block::{Device as _, Error, Operation, Refused};
+use flysch_api::block::{BlockDevice as _, BlockError, Operation, Refused};
 use flysch_api::machine::{Clock as _, Machine as _, Registers as _};
 use flysch_tests::qemu::{machine, memory_unit, releases, request, stack};
 use flysch_tests::wait::{PATIENCE, wait_until};
@@ -35,7 +35,7 @@ fn killed_in_the_middle_of_the_work() {
                     Ok(()) => sent += 1,
                     Err(Refused::Full) => {}
                     Err(Refused::Invalid(error)) => {
-                        assert_eq!(error, Error::Gone);
+                        assert_eq!(error, BlockError::Gone);
                         assert!(killed);
                         if sent == ended {
                             break;
@@ -48,7 +48,7 @@ fn killed_in_the_middle_of_the_work() {
                     match completion.result {
                         Ok(()) => assert_eq!(gone, 0),
                         Err(error) => {
-                            assert_eq!(error, Error::Gone);
+                            assert_eq!(error, BlockError::Gone);
                             gone += 1;
                         }
                     }
@@ -88,7 +88,7 @@ fn story() {
     let Ok(end) = std::env::var(STORY) else { return };
     let program = std::env::var_os("FLYSCH_TEST_PROGRAM").expect("the parent names it");
     let options =
-        flysch_qemu::Options { program: Some(PathBuf::from(program)), ..Default::default() };
+        flysch_qemu::QemuOptions { program: Some(PathBuf::from(program)), ..Default::default() };
     let machine = flysch_qemu::Machine::start(&options).expect("a machine");
     println!("qemu {}", machine.process_id());
     match end.as_str() {

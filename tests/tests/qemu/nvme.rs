@@ -1,12 +1,12 @@
 //! Our driver on QEMU's NVMe device, both releases: an independent interpretation of the
 //! specification.
 
-use flysch_api::block::{Device as _, Operation as Wish, Request};
+use flysch_api::block::{BlockDevice as _, Operation as Wish, Request};
 use flysch_api::command::{Command, Direction, Ended, Nvme, Ordering, Port as _, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _, Registers as _};
 use flysch_cam::{Disk, Family as _, nda};
-use flysch_nvme::{AdminCommand, Cause, Error, Host, Operation, Options, Port};
+use flysch_nvme::{AdminCommand, Cause, Host, NvmeError, NvmeOptions, Operation, Port};
 use flysch_qemu::{Backing, Controller, Machine, NvmeDevice, Unit};
 use flysch_tests::command::{flysch, ran};
 use flysch_tests::qemu::{Release, releases};
@@ -22,7 +22,7 @@ fn machine(release: &Release, block_size: u32, namespaces: u8) -> Machine {
 fn machine_of(release: &Release, device: NvmeDevice, namespaces: u8) -> Machine {
     let backing = Backing::Memory { bytes: BYTES };
     let unit = |lun| Unit { lun, backing: backing.clone(), read_only: false };
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: Some(release.program.clone()),
         controller: Controller::Nvme(device),
         queues: 4,
@@ -34,7 +34,7 @@ fn machine_of(release: &Release, device: NvmeDevice, namespaces: u8) -> Machine 
 }
 
 /// A running host, and the remaining memory.
-fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
+fn host(machine: &Machine, options: NvmeOptions) -> (Host<Machine>, DmaRegion) {
     let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
     let memory = machine.memory();
     let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
@@ -88,7 +88,7 @@ fn data_of_every_shape_comes_back() {
 /// The same on any machine with blocks of 512 bytes whose commands move at most `transfer_max`
 /// bytes.
 pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bool) {
-    let (host, memory) = host(machine, Options { sgls, ..Options::default() });
+    let (host, memory) = host(machine, NvmeOptions { sgls, ..NvmeOptions::default() });
     let space = &host.device().namespaces[0];
     let shape = nda::shape(space.id, &host.device().controller, &space.data).expect("a disk");
     let port = host.into_ports().remove(0);
@@ -156,7 +156,7 @@ fn a_reset_ends_every_command_once() {
 
 /// The same on any machine with two namespaces with such blocks.
 pub(crate) fn resets(machine: &Machine, block: u32) {
-    let options = Options { lanes: 4, depth: 16, ..Options::default() };
+    let options = NvmeOptions { lanes: 4, depth: 16, ..NvmeOptions::default() };
     let (host, memory) = host(machine, options);
     let mut ports = host.into_ports();
     let read = |n: u32| Command {
@@ -231,7 +231,8 @@ fn queues_in_controller_memory_and_doorbells_in_memory_work() {
         for (memory_mib, shadow_doorbells) in [(0, false), (0, true), (1, false), (1, true)] {
             let device = NvmeDevice { memory_mib, ..NvmeDevice::new(4096) };
             let machine = machine_of(&release, device, 1);
-            let options = Options { lanes: 2, depth: 8, shadow_doorbells, ..Options::default() };
+            let options =
+                NvmeOptions { lanes: 2, depth: 8, shadow_doorbells, ..NvmeOptions::default() };
             let (host, memory) = host(&machine, options);
             // CRE and CMSE: the buffer is where the driver placed it.
             assert_eq!(machine.read32(CMBMSC) & 3, if memory_mib > 0 { 3 } else { 0 });
@@ -260,7 +261,7 @@ fn zones_and_a_second_controller_are_there() {
     for release in releases() {
         let device = NvmeDevice { zone_bytes: 1 << 20, controllers: 2, ..NvmeDevice::new(4096) };
         let machine = machine_of(&release, device, 1);
-        let (mut host, memory) = host(&machine, Options::default());
+        let (mut host, memory) = host(&machine, NvmeOptions::default());
         assert_eq!(host.device().namespaces[0].command_set, 2);
         let list = host.admin(&machine, AdminCommand::identify(Cns::Controllers, 0));
         let list = list.expect("a list").data;
@@ -325,7 +326,7 @@ fn zones_are_managed_by_command() {
 fn the_controller_answers_what_is_asked() {
     for release in releases() {
         let machine = machine(&release, 4096, 3);
-        let (mut host, _) = host(&machine, Options::default());
+        let (mut host, _) = host(&machine, NvmeOptions::default());
         let ids: Vec<u32> = host.device().namespaces.iter().map(|space| space.id).collect();
         assert_eq!(ids, [1, 2, 3]);
         assert!(host.device().controller.mn.starts_with(b"QEMU NVMe Ctrl"));
@@ -337,15 +338,15 @@ fn the_controller_answers_what_is_asked() {
         assert_eq!(host.feature(&machine, FeatureId::WriteCache, Select::Current), Ok(0));
         let refused = host.admin(&machine, AdminCommand::new(AdminOpcode::KeepAlive));
         let cause = Cause::Status(AdminOpcode::KeepAlive, Status::InvalidOpcode);
-        assert_eq!(refused, Err(Error::Failed(cause)));
+        assert_eq!(refused, Err(NvmeError::Failed(cause)));
         let own = host.admin(&machine, AdminCommand::new(AdminOpcode::DeleteSq));
-        assert!(matches!(own, Err(Error::Unsupported(_))), "the driver's queues are its own");
+        assert!(matches!(own, Err(NvmeError::Unsupported(_))), "the driver's queues are its own");
         let space = host.admin(&machine, AdminCommand::identify(Cns::Namespace, 2)).expect("data");
         assert_eq!(u64::from_le_bytes(space.data[..8].try_into().unwrap()), BYTES / 4096);
         host.shut_down(&machine).expect("shutdown");
         assert_eq!(
             host.admin(&machine, AdminCommand::identify(Cns::Controller, 0)),
-            Err(Error::NotUp)
+            Err(NvmeError::NotUp)
         );
         host.bring_up(&machine).expect("it comes up again");
     }

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flysch_api::block::{Device as _, Error, Operation};
+use flysch_api::block::{BlockDevice as _, BlockError, Operation};
 use flysch_api::machine::Registers as _;
 use flysch_models::faults::{Kind, Plan};
-use flysch_qemu::{Controller, Machine, Options};
+use flysch_qemu::{Controller, Machine, QemuOptions};
 use flysch_rig::{Served as Function, serve};
 use flysch_tests::qemu::{Release, Stack, carry_out, releases, request, stack_on};
 use flysch_tests::wait::PATIENCE;
@@ -91,11 +91,11 @@ impl Served {
 
 /// A stack on the device served at `path`.
 fn stack(release: &Release, path: &Path, queues: u8) -> Stack {
-    let options = Options {
+    let options = QemuOptions {
         program: Some(release.program.clone()),
         memory_bytes: 64 << 20,
         socket: Some(path.to_path_buf()),
-        ..Options::default()
+        ..QemuOptions::default()
     };
     let machine = Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name));
     stack_on(machine, queues)
@@ -140,7 +140,7 @@ fn everything_written_is_read_back_and_stays() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let read = request(Operation::Read, 0, BLOCK, data.slice(0, 4096), &machine);
-            assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Err(Error::Gone));
+            assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Err(BlockError::Gone));
             drop((disk, machine));
             assert_eq!(served.end().failure(), None);
         }
@@ -175,7 +175,7 @@ fn faults_injected_meanwhile_are_recovered_from() {
 #[test]
 fn the_nvme_model_passes_what_qemus_device_passes() {
     let machine = |release: &Release, served: &Served| {
-        let options = Options {
+        let options = QemuOptions {
             program: Some(release.program.clone()),
             controller: Controller::Nvme(flysch_qemu::NvmeDevice::new(512)),
             queues: 4,
@@ -201,10 +201,10 @@ fn the_nvme_model_passes_what_qemus_device_passes() {
 #[test]
 fn a_socket_that_nobody_serves_is_named() {
     for release in clients() {
-        let options = Options {
+        let options = QemuOptions {
             program: Some(release.program.clone()),
             socket: Some("/no/such/socket".into()),
-            ..Options::default()
+            ..QemuOptions::default()
         };
         let text = Machine::start(&options).unwrap_err().to_string();
         assert!(text.contains("/no/such/socket: no device is served there"), "{text}");

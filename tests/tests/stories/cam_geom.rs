@@ -20,19 +20,19 @@ impl Medium for Exchangeable {
         self.0.borrow().shape()
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), block::Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), block::BlockError> {
         self.0.borrow_mut().read(offset, to)
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), block::Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), block::BlockError> {
         self.0.borrow_mut().write(offset, from)
     }
 
-    fn delete(&mut self, offset: u64, length: u64) -> Result<(), block::Error> {
+    fn delete(&mut self, offset: u64, length: u64) -> Result<(), block::BlockError> {
         self.0.borrow_mut().delete(offset, length)
     }
 
-    fn flush(&mut self) -> Result<(), block::Error> {
+    fn flush(&mut self) -> Result<(), block::BlockError> {
         self.0.borrow_mut().flush()
     }
 

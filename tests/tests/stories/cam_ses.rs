@@ -1,7 +1,7 @@
 //! The `ses` driver and the modelled enclosure, which share only the formats of pages.
 
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
-use flysch_cam::Error;
+use flysch_cam::CamError;
 use flysch_cam::ses::{Enclosure, Reader, SCRATCH_BYTES};
 use flysch_models::ses::{Config, Enclosure as Model, EnclosurePort};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
@@ -98,10 +98,10 @@ fn lights_are_switched_one_by_one() {
     assert!(last.elements[4].is_marked_faulty() && last.elements[3].is_located());
     // Elements other than slots have no lights, and after a change the page must be read again.
     let wrong = with(&mut port, |reader| reader.set_lights(&last, 6, true, false));
-    assert!(matches!(wrong, Err(Error::BadAnswer { .. })), "{wrong:?}");
+    assert!(matches!(wrong, Err(CamError::BadAnswer { .. })), "{wrong:?}");
     port.enclosure.plug(0, None);
     let stale = with(&mut port, |reader| reader.set_lights(&last, 3, false, false));
-    assert!(matches!(stale, Err(Error::Command { sense: Some((5, 0x26, 0)), .. })), "{stale:?}");
+    assert!(matches!(stale, Err(CamError::Command { sense: Some((5, 0x26, 0)), .. })), "{stale:?}");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn a_unit_that_is_no_enclosure_is_told() {
         reader.lun = lun;
         reader.read()
     });
-    assert!(matches!(wrong, Err(Error::Command { .. })), "{wrong:?}");
+    assert!(matches!(wrong, Err(CamError::Command { .. })), "{wrong:?}");
     let short = port.enclosure.clone();
     let mut tiny = EnclosurePort::new(short, DmaRegion::zeroed(4096, 0x1_0000));
     let clock = Waiting(Cell::new(Instant::from_nanos(1)));
     let scratch = DmaRegion::zeroed(4096, 0x1_0000);
     let lun = LogicalUnitNumber::default();
     let none = Reader { port: &mut tiny, clock: &clock, scratch: &scratch, lun }.read();
-    assert_eq!(none, Err(Error::Scratch { needed: SCRATCH_BYTES, got: 4096 }));
+    assert_eq!(none, Err(CamError::Scratch { needed: SCRATCH_BYTES, got: 4096 }));
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::image_common::{differences, has_mtd_utils, make_tree, mkfs_jffs2, open, snapshot};
-use flysch_fuse::{Ended, Mounted, Options};
+use flysch_fuse::{Ended, FuseOptions, Mounted};
 
 /// Whether FUSE works here; prints a message if not.
 fn has_fuse() -> bool {
@@ -22,7 +22,7 @@ fn is_mounted(directory: &Path) -> bool {
 fn mount(image: &Path, directory: &Path) -> Mounted {
     std::fs::create_dir_all(directory).unwrap();
     // Device nodes are compared, so they must be enabled.
-    let options = Options {
+    let options = FuseOptions {
         source: image.display().to_string(),
         threads: 2,
         trusted: true,

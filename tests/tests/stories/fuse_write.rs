@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::image_common::{allowed, differences, is_root, make_tree, snapshot};
 use flysch_api::vfs::{FileSystem, Timestamp};
-use flysch_fuse::{Mounted, Options};
+use flysch_fuse::{FuseOptions, Mounted};
 use flysch_tests::wait::wait_until;
 use flysch_vfs::Memory;
 
@@ -22,8 +22,12 @@ fn mount(at: &Path) -> Option<(Mounted, Arc<RwLock<Memory>>)> {
     std::fs::create_dir_all(at).unwrap();
     let start = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
     let fs = Arc::new(RwLock::new(Memory::new(64 << 20, start)));
-    let options =
-        Options { source: "memory".into(), threads: 2, trusted: true, ..Options::default() };
+    let options = FuseOptions {
+        source: "memory".into(),
+        threads: 2,
+        trusted: true,
+        ..FuseOptions::default()
+    };
     let mounted = flysch_fuse::mount_read_write(fs.clone(), at, &options).unwrap();
     Some((mounted, fs))
 }
@@ -206,7 +210,8 @@ fn a_mount_can_be_synchronous_as_a_whole() {
     let at = folder.path().join("mount");
     let Some((mounted, fs)) = mount(&at) else { return };
     mounted.unmount().unwrap();
-    let options = Options { source: "memory".into(), write_through: true, ..Options::default() };
+    let options =
+        FuseOptions { source: "memory".into(), write_through: true, ..FuseOptions::default() };
     let mounted = flysch_fuse::mount_read_write(fs.clone(), &at, &options).unwrap();
     let mut before = fs.read().unwrap().synced();
     let mut more = |what: &str| {

@@ -6,7 +6,7 @@ use crate::image_common::{
     Noise, differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, run, snapshot,
     without_xattrs, wrong,
 };
-use flysch_image::{Image, Options};
+use flysch_image::{Image, ImageOpenOptions};
 use flysch_mtd::{Bch, Ecc, OobLayout, PageFormat};
 use flysch_tests::command::run_in;
 
@@ -92,7 +92,8 @@ fn dumps_read_as_what_was_programmed_bit_errors_included() {
             let (image, out) =
                 (folder.path().join("dump"), folder.path().join(format!("{name}{number}")));
             std::fs::write(&image, bytes).unwrap();
-            let found = Image::open(&image, &Options::default()).unwrap().page_format.unwrap();
+            let found =
+                Image::open(&image, &ImageOpenOptions::default()).unwrap().page_format.unwrap();
             assert_eq!((found.page_size, found.oob.size), (format.page_size, format.oob.size));
             assert_eq!(found.ecc.strength(), format.ecc.strength(), "{name} {}", format.ecc);
             assert_eq!(extract(&image, &out).failures, [], "{name} {}", format.ecc);
@@ -136,13 +137,14 @@ fn out_of_band_bytes_may_be_in_another_file() {
             }
             std::fs::write(&path, main).unwrap();
             std::fs::write(&oob_path, &oob).unwrap();
-            let image = Image::open_with_oob(&path, &oob_path, &Options::default()).unwrap();
+            let image =
+                Image::open_with_oob(&path, &oob_path, &ImageOpenOptions::default()).unwrap();
             let found = image.page_format.as_ref().unwrap();
             assert_eq!(found.ecc.strength(), format.ecc.strength(), "{name} {}", format.ecc);
             if format.ecc.strength() > 0 {
                 assert_eq!((found.page_size, found.oob.size), (format.page_size, format.oob.size));
             }
-            let fs = image.volumes().find_map(flysch_image::Volume::file_system).unwrap();
+            let fs = image.volumes().find_map(flysch_image::ImageVolume::file_system).unwrap();
             let out = folder.path().join(format!("apart {name} {number}"));
             let options = flysch_image::ExtractOptions::default();
             let progress = flysch_image::Progress::default();
@@ -154,7 +156,8 @@ fn out_of_band_bytes_may_be_in_another_file() {
                 assert_eq!(seen.content(), expected[&path].content(), "{path:?}");
             }
             std::fs::write(&oob_path, &oob[1..]).unwrap();
-            let error = Image::open_with_oob(&path, &oob_path, &Options::default()).unwrap_err();
+            let error =
+                Image::open_with_oob(&path, &oob_path, &ImageOpenOptions::default()).unwrap_err();
             assert!(error.to_string().contains("no page size fits that"), "{error}");
         }
     }
@@ -176,11 +179,13 @@ fn contents_behind_a_prefix_and_behind_each_other_are_all_there() {
     }
     let path = folder.path().join("flash");
     std::fs::write(&path, flash).unwrap();
-    let image = Image::open(&path, &Options::default()).unwrap();
-    let formats: Vec<_> = image.volumes().map(flysch_image::Volume::format).collect();
+    let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
+    let formats: Vec<_> = image.volumes().map(flysch_image::ImageVolume::format).collect();
     assert_eq!(formats, ["jffs2", "ubifs"]);
     assert_eq!(flysch_image::names(&image), ["jffs2", "root"]);
-    for (number, fs) in image.volumes().filter_map(flysch_image::Volume::file_system).enumerate() {
+    for (number, fs) in
+        image.volumes().filter_map(flysch_image::ImageVolume::file_system).enumerate()
+    {
         let out = folder.path().join(format!("out{number}"));
         let options = flysch_image::ExtractOptions::default();
         let extraction =
@@ -269,7 +274,7 @@ fn codes_are_found_where_every_step_has_a_bit_to_correct() {
             }
         }
         std::fs::write(folder.join("image"), &bytes).unwrap();
-        let found = Image::open(&folder.join("image"), &Options::default()).unwrap();
+        let found = Image::open(&folder.join("image"), &ImageOpenOptions::default()).unwrap();
         let found = found.page_format.expect("out-of-band bytes");
         assert_eq!((found.page_size, found.oob.size), (format.page_size, format.oob.size));
         assert_eq!((found.ecc.strength(), found.ecc.step()), (format.ecc.strength(), step));

@@ -153,7 +153,8 @@ fn files_without_a_name_are_shown_when_asked_for() {
     image.inode(6, FILE, b"inside");
     let path = folder.path().join("image");
     image.write(&path);
-    let opened = flysch_image::Image::open(&path, &flysch_image::Options::default()).unwrap();
+    let opened =
+        flysch_image::Image::open(&path, &flysch_image::ImageOpenOptions::default()).unwrap();
     let volume = opened.volumes().next().unwrap();
     let shown = |fs: flysch_image::SharedFileSystem, name: &str| {
         let out = folder.path().join(name);
@@ -290,11 +291,11 @@ fn mutated_images_stay_inside() {
             bytes[at] = noise.next() as u8;
         }
         std::fs::write(&path, &bytes).unwrap();
-        let options = flysch_image::Options::default();
+        let options = flysch_image::ImageOpenOptions::default();
         let Ok(opened) = flysch_image::Image::open(&path, &options) else { continue };
         flysch_image::check(&opened, &mut |_| {});
         let out = folder.path().join("out");
-        for fs in opened.volumes().filter_map(flysch_image::Volume::file_system) {
+        for fs in opened.volumes().filter_map(flysch_image::ImageVolume::file_system) {
             let options = flysch_image::ExtractOptions { threads: 1, keep_damaged: round % 2 == 0 };
             let progress = flysch_image::Progress::default();
             flysch_image::extract(&*fs, &out, &options, &progress).unwrap();

@@ -252,7 +252,7 @@ fn agrees(image: &Path, options: &Jffs2Options) {
     let size = bytes.len() as u64;
     let flash = flysch_mtd::FlashImage::new(
         bytes,
-        flysch_api::flash::Geometry::nor(size, options.erase_size),
+        flysch_api::flash::FlashGeometry::nor(size, options.erase_size),
     );
     let mut summed = vec![];
     summarize(&flash, options, |bytes: &[u8]| {

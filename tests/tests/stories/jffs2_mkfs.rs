@@ -1,6 +1,6 @@
 //! JFFS2 images made by mtd-utils: what comes out is what went in.
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::FlashImage;
@@ -165,7 +165,7 @@ fn a_directory_of_mkfs_has_the_time_of_what_was_made_in_it_since() {
     mkfs_jffs2(&tree, &image, &["-e", "64KiB", "-l", "-n"]);
     let mut bytes = std::fs::read(&image).unwrap();
     bytes.resize(8 << 16, 0xff);
-    let mut flash = FlashImage::new(bytes, Geometry::nor(8 << 16, 64 << 10));
+    let mut flash = FlashImage::new(bytes, FlashGeometry::nor(8 << 16, 64 << 10));
     let time = |fs: &dyn FileSystem| {
         let directory = fs.lookup(fs.statistics().root, b"d").unwrap();
         (directory, fs.attributes(directory).unwrap().modified.seconds)

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use crate::jffs2_common::{Chip, Shape, Snapshot, Torn, between, snapshot};
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, NewFile, Rename, Timestamp,
-    XattrChange,
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, NewFile, Rename,
+    Timestamp, XattrChange,
 };
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
 use flysch_vfs::{Exercise, Limits};
@@ -101,7 +101,7 @@ fn a_full_flash_stays_in_order() {
 }
 
 /// Removes the first name that can be removed.
-fn remove_any(fs: &mut Jffs2Mut<Chip>, now: Timestamp) -> Result<(), Error> {
+fn remove_any(fs: &mut Jffs2Mut<Chip>, now: Timestamp) -> Result<(), FsError> {
     let mut open = vec![fs.statistics().root];
     let mut names = vec![];
     while let Some(directory) = open.pop() {
@@ -146,7 +146,7 @@ fn recovered(chip: Chip, before: &Snapshot, after: &Snapshot, options: &WriteOpt
     let changes = Changes { permissions: Some(0o777), ..Default::default() };
     match fs.set_attributes(root, &changes, now) {
         // Full or not, something can be removed.
-        Err(Error::NoSpace) => {
+        Err(FsError::NoSpace) => {
             let removed = remove_any(&mut fs, now);
             removed.unwrap_or_else(|error| panic!("{text}: a removal: {error}"));
         }
@@ -273,7 +273,7 @@ fn chains_of_cuts(shape: Shape, seeds: &[u64]) {
                 };
                 match done {
                     Ok(()) => {}
-                    Err(Error::NoSpace) => {
+                    Err(FsError::NoSpace) => {
                         let removed = remove_other(&mut fs, &kept, now);
                         assert!(
                             removed.is_ok() || fs.flash().is_off(),
@@ -306,7 +306,7 @@ fn remove_other(
     fs: &mut Jffs2Mut<Chip>,
     kept: &[(Vec<u8>, Vec<u8>)],
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<(), FsError> {
     let root = fs.statistics().root;
     let mut other = None;
     fs.list(root, 0, &mut |entry| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_mtd::FlashImage;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 
@@ -37,7 +37,8 @@ fn the_examples_run() {
 
 /// An erased chip of 64 blocks in memory.
 fn chip() -> FlashImage<Vec<u8>> {
-    FlashImage::new(vec![0xFF; 64 << 17], Geometry::nand(64 << 17, 128 << 10, 2048, 2048)).strict()
+    FlashImage::new(vec![0xFF; 64 << 17], FlashGeometry::nand(64 << 17, 128 << 10, 2048, 2048))
+        .strict()
 }
 
 #[test]

@@ -9,7 +9,9 @@ use flysch_cam::Family as _;
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::nvme::{Config, NamespaceConfig, Nvme};
-use flysch_nvme::{AdminCommand, AdminData, Cause, Error, Host, Operation, Options, Port, State};
+use flysch_nvme::{
+    AdminCommand, AdminData, Cause, Host, NvmeError, NvmeOptions, Operation, Port, State,
+};
 use flysch_tests::apart::Apart;
 use flysch_wire::nvme::FeatureId;
 use flysch_wire::nvme::feature::{ApstEntry, Select};
@@ -35,14 +37,14 @@ fn machine() -> Model {
     machine_of(Config::default(), Identity::default())
 }
 
-fn try_host(machine: &Model, options: Options) -> Result<Host<Model>, Error> {
+fn try_host(machine: &Model, options: NvmeOptions) -> Result<Host<Model>, NvmeError> {
     let memory = machine.memory().carve(0, DRIVER);
     let mut host = Host::new(machine.clone(), memory, options)?;
     host.bring_up(machine)?;
     Ok(host)
 }
 
-fn host(machine: &Model, options: Options) -> Host<Model> {
+fn host(machine: &Model, options: NvmeOptions) -> Host<Model> {
     try_host(machine, options).expect("it comes up")
 }
 
@@ -106,7 +108,8 @@ fn a_drive_without_memory_is_lent_some() {
     // The PM991a asks for 64 MiB and can work with 8.
     for (offered, lent) in [(0, 0), (4 * MIB, 0), (8 * MIB, 8 * MIB), (16 * MIB + 5, 16 * MIB)] {
         let machine = machine();
-        let mut host = host(&machine, Options { host_memory: offered, ..Options::default() });
+        let mut host =
+            host(&machine, NvmeOptions { host_memory: offered, ..NvmeOptions::default() });
         assert_eq!(host.device().host_memory, lent);
         let feature = |host: &mut Host<Model>| {
             let cdw10 = [FeatureId::HostMemory.into_bits().into(), 0, 0, 0, 0, 0];
@@ -126,7 +129,7 @@ fn a_drive_without_memory_is_lent_some() {
     }
     let reads = |host_memory| {
         let machine = machine();
-        let host = host(&machine, Options { host_memory, ..Options::default() });
+        let host = host(&machine, NvmeOptions { host_memory, ..NvmeOptions::default() });
         time_of_reads(&machine, host)
     };
     // The mapping is in the host's memory, or 45 us away in the flash.
@@ -138,7 +141,7 @@ fn a_drive_without_memory_is_lent_some() {
 #[test]
 fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
     let machine = machine();
-    let mut port = host(&machine, Options::default()).into_ports().remove(0);
+    let mut port = host(&machine, NvmeOptions::default()).into_ports().remove(0);
     port.host_mut().expect("it carries the host").shut_down(&machine).expect("a shutdown");
     let declined = port.start(transfer(&machine, false, 0, 0), machine.now()).expect_err("off");
     assert_eq!(declined.why, NotStarted::Gone);
@@ -151,7 +154,7 @@ fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
 fn a_drive_with_memory_is_lent_none() {
     let profile = *flysch_models::nvme::profile::Profile::by_name("980pro").expect("a profile");
     let machine = machine_of(Config { profile, ..Config::default() }, Identity::default());
-    let host = host(&machine, Options { host_memory: 16 * MIB, ..Options::default() });
+    let host = host(&machine, NvmeOptions { host_memory: 16 * MIB, ..NvmeOptions::default() });
     assert_eq!(host.device().host_memory, 0);
 }
 
@@ -159,7 +162,7 @@ fn a_drive_with_memory_is_lent_none() {
 fn controllers_that_hang_when_they_are_looked_at_too_soon_get_their_rest() {
     let reset = |identity| {
         let machine = machine_of(Config::default(), identity);
-        let mut host = host(&machine, Options::default());
+        let mut host = host(&machine, NvmeOptions::default());
         let begun = machine.now();
         host.run(&machine, Operation::Reset).expect("a reset");
         machine.now().nanos() - begun.nanos()
@@ -177,12 +180,12 @@ fn controllers_without_lists_are_asked_for_each_namespace() {
         Config { lists: false, namespaces: spaces(), ..Config::default() }
     };
     let known = Identity { vendor: 0x8086, device: 0x5845 };
-    let up = host(&machine_of(config(), known), Options::default());
+    let up = host(&machine_of(config(), known), NvmeOptions::default());
     let ids: Vec<u32> = up.device().namespaces.iter().map(|space| space.id).collect();
     assert_eq!(ids, [1, 2, 3]);
-    let unknown = try_host(&machine_of(config(), Identity::default()), Options::default());
+    let unknown = try_host(&machine_of(config(), Identity::default()), NvmeOptions::default());
     let cause = Cause::Status(AdminOpcode::Identify, Status::InvalidField);
-    assert_eq!(unknown.err(), Some(Error::Step { step: "namespaces", cause }));
+    assert_eq!(unknown.err(), Some(NvmeError::Step { step: "namespaces", cause }));
 }
 
 /// Doorbells in memory or not, submission queues in the controller's memory or not: data comes
@@ -194,7 +197,8 @@ fn queues_and_doorbells_lie_where_the_controller_has_them() {
     {
         let machine =
             machine_of(Config { controller_memory, ..Config::default() }, Identity::default());
-        let options = Options { shadow_doorbells, depth: 24, lanes: 2, ..Options::default() };
+        let options =
+            NvmeOptions { shadow_doorbells, depth: 24, lanes: 2, ..NvmeOptions::default() };
         let host = host(&machine, options);
         let placed = CmbControl::from_bits(machine.read32(CMBMSC).into());
         assert_eq!(placed.cmse(), controller_memory > 0);
@@ -227,7 +231,7 @@ fn queues_and_doorbells_lie_where_the_controller_has_them() {
 #[test]
 fn structures_of_features_are_read_and_set() {
     let machine = machine();
-    let mut host = host(&machine, Options { power_saving: true, ..Options::default() });
+    let mut host = host(&machine, NvmeOptions { power_saving: true, ..NvmeOptions::default() });
     assert!(host.device().saves_power);
     let read = |host: &mut Host<Model>, id| {
         host.feature_data(&machine, id, Select::Current).expect("it has it").data
@@ -253,7 +257,7 @@ fn structures_of_features_are_read_and_set() {
     // A reset forgets it, and bring-up sets it again.
     host.run(&machine, Operation::Reset).expect("a reset");
     assert_eq!(read(&mut host, FeatureId::Apst), table);
-    let without = self::host(&machine, Options::default());
+    let without = self::host(&machine, NvmeOptions::default());
     assert!(!without.device().saves_power);
 }
 
@@ -268,8 +272,12 @@ fn every_fault_ends_every_command_once() {
             if (kind as u8).is_multiple_of(2) { (true, 64 << 10) } else { (false, 0) };
         let config = Config { controller_memory, ..Config::default() };
         let machine = machine_of(config, Identity::default());
-        let options =
-            Options { host_memory: 8 * MIB, depth: 32, shadow_doorbells, ..Options::default() };
+        let options = NvmeOptions {
+            host_memory: 8 * MIB,
+            depth: 32,
+            shadow_doorbells,
+            ..NvmeOptions::default()
+        };
         let mut port = host(&machine, options).into_ports().remove(0);
         let nth = if kind == Kind::ReadyStuck { 1 } else { 5 };
         let plan = Plan::none().with(kind, Trigger::Nth(nth));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flysch_api::finding::Severity;
 use flysch_api::flash::{Flash as _, Kind};
-use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut, NewFile};
+use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, FsError, NewFile};
 use flysch_api::volume::{Volume as _, VolumeMut as _};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_models::flash::Tear;
@@ -136,7 +136,7 @@ fn overwrite(chip: &mut NandChip, (files, synced): (&mut Files, &mut Files)) -> 
             for number in 0..3 {
                 let name = format!("f{}", (round * 2 + number) % 7);
                 let file = match fs.lookup(root, name.as_bytes()) {
-                    Err(Error::NotFound) => fs.create(root, name.as_bytes(), &new, START)?,
+                    Err(FsError::NotFound) => fs.create(root, name.as_bytes(), &new, START)?,
                     found => found?,
                 };
                 let data = content(round, number);
@@ -152,7 +152,7 @@ fn overwrite(chip: &mut NandChip, (files, synced): (&mut Files, &mut Files)) -> 
         }
         Ok(())
     };
-    run().map_err(|error: Error| error.to_string())?;
+    run().map_err(|error: FsError| error.to_string())?;
     fs.close().map_err(|error| error.to_string())?;
     device.close().map_err(|error| error.to_string())
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, RwLock};
 
-use flysch_fuse::{Options, Shared};
+use flysch_fuse::{FuseOptions, Shared};
 use flysch_tests::command::{flysch, run_in};
 use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
@@ -44,7 +44,7 @@ fn exercise(fs: &Shared) {
     let at = folder.path().join("mount");
     std::fs::create_dir(&at).unwrap();
     let options =
-        Options { source: "exercise".into(), threads: 2, trusted: true, write_through: false };
+        FuseOptions { source: "exercise".into(), threads: 2, trusted: true, write_through: false };
     let mounted = flysch_fuse::mount_read_write(fs.clone(), &at, &options).unwrap();
     let operations = operations();
     run(Command::new(fsx)

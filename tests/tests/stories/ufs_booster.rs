@@ -6,8 +6,8 @@ use flysch_api::machine::Clock;
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, fill, finish, holds, host, machine, read, write};
 use flysch_ufs::{
-    Cause, Error, Host, Operation, Options, Output, PartialFlush, PartialFlushState, Port, Query,
-    ResizeState,
+    Cause, Host, Operation, Output, PartialFlush, PartialFlushState, Port, Query, ResizeState,
+    UfsError, UfsOptions,
 };
 use flysch_wire::ufs::query::{
     AttributeId, FlagId, PINNED_GROUP, QueryResult, WriteBoosterPartialFlush, WriteBoosterResize,
@@ -35,8 +35,11 @@ struct Stack {
 impl Stack {
     fn new(config: Config, events: u16) -> Self {
         let machine = machine(config);
-        let options =
-            Options { write_booster: Some(true), exception_events: events, ..Options::default() };
+        let options = UfsOptions {
+            write_booster: Some(true),
+            exception_events: events,
+            ..UfsOptions::default()
+        };
         let mut port = host(&machine, options).into_ports().remove(0);
         // The unit attention after start-up.
         done(&mut port, &machine, read(0, buffer(&machine, 0, 4096)));
@@ -47,7 +50,7 @@ impl Stack {
         self.port.host_mut().expect("the first port")
     }
 
-    fn run(&mut self, operation: Operation) -> Result<Output, Error> {
+    fn run(&mut self, operation: Operation) -> Result<Output, UfsError> {
         let machine = self.machine.clone();
         self.host().run(&machine, operation)
     }
@@ -191,10 +194,10 @@ fn what_cannot_be_resized_is_refused_before_the_device_sees_it() {
         ];
         for operation in operations {
             let refused = stack.run(operation.clone());
-            assert!(matches!(refused, Err(Error::Unsupported(_))), "{operation:?}: {refused:?}");
+            assert!(matches!(refused, Err(UfsError::Unsupported(_))), "{operation:?}: {refused:?}");
         }
         // If requested all the same, the device has no such attribute and no such flag.
-        let unknown = Err(Error::Failed(Cause::Query(QueryResult::InvalidIdn)));
+        let unknown = Err(UfsError::Failed(Cause::Query(QueryResult::InvalidIdn)));
         let write = Query::write_attribute(AttributeId::WriteBoosterBufferResizeEn, 1);
         assert_eq!(stack.run(Operation::Query(write)), unknown);
         assert_eq!(stack.run(Operation::Query(Query::set_flag(FlagId::UnpinEn))), unknown);
@@ -213,7 +216,7 @@ fn a_partial_flush_leaves_what_came_last() {
     assert_eq!(stack.available(), 70, "16 of 64 MiB stayed");
     // More than exists is refused and changes nothing.
     let too_much = Operation::SetPartialFlush(PartialFlush::Fifo { units: 17 });
-    let refused = Err(Error::Failed(Cause::Query(QueryResult::InvalidValue)));
+    let refused = Err(UfsError::Failed(Cause::Query(QueryResult::InvalidValue)));
     assert_eq!(stack.run(too_much), refused);
     assert_eq!(stack.partial(), state);
     // The amount kept is always less than the buffer.

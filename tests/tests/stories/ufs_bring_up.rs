@@ -9,8 +9,8 @@ use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, machine, read, wait};
 use flysch_ufs::{
     Aggregation, Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting,
-    Error, ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
-    QueueMode, QueueRegisters, ReferenceClock, STEPS, State, SuspendLevel,
+    ErrorKind, Event, Host, LinkLimits, Operation, Phase, Platform, PlatformError, QueueMode,
+    QueueRegisters, ReferenceClock, STEPS, State, SuspendLevel, UfsError, UfsOptions,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
@@ -158,7 +158,7 @@ impl Tampered {
         }
     }
 
-    fn host(&self, options: Options) -> Result<Host<Self>, Error> {
+    fn host(&self, options: UfsOptions) -> Result<Host<Self>, UfsError> {
         let memory = self.memory().carve(0, 1 << 20);
         let mut host = Host::new(self.clone(), memory, options)?;
         host.bring_up(self)?;
@@ -166,7 +166,7 @@ impl Tampered {
     }
 
     /// A running host, on a board.
-    fn host_on_board(&self, options: Options) -> Result<Host<Self>, Error> {
+    fn host_on_board(&self, options: UfsOptions) -> Result<Host<Self>, UfsError> {
         let memory = self.memory().carve(0, 1 << 20);
         let host = Host::new(self.clone(), memory, options)?;
         let mut host = host.with_platform(Box::new(self.board.clone()));
@@ -303,8 +303,8 @@ impl Machine for Tampered {
     }
 }
 
-fn bring_up(fault: Fault) -> Result<Host<Tampered>, Error> {
-    Tampered::new(Config::default(), fault).host(Options::default())
+fn bring_up(fault: Fault) -> Result<Host<Tampered>, UfsError> {
+    Tampered::new(Config::default(), fault).host(UfsOptions::default())
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn nothing_wrong_nothing_said() {
 
 #[test]
 fn a_window_without_a_controller_is_recognised() {
-    assert_eq!(bring_up(Fault::Absent).err(), Some(Error::NoController));
+    assert_eq!(bring_up(Fault::Absent).err(), Some(UfsError::NoController));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_controller_that_does_not_come_up_names_the_step() {
     let error = bring_up(Fault::Disabled).expect_err("HCE stays clear");
     assert!(matches!(
         error,
-        Error::Step { step: "controller enable", cause: Cause::Register { name: "HCE", .. } }
+        UfsError::Step { step: "controller enable", cause: Cause::Register { name: "HCE", .. } }
     ));
     assert!(error.to_string().contains("controller enable"), "{error}");
 }
@@ -331,7 +331,7 @@ fn a_controller_that_does_not_come_up_names_the_step() {
 fn link_start_up_is_tried_three_times() {
     assert!(bring_up(Fault::LinkStartup(2)).is_ok());
     let error = bring_up(Fault::LinkStartup(3)).expect_err("three failures");
-    assert!(matches!(error, Error::Step { step: "link start-up", cause: Cause::Uic(..) }));
+    assert!(matches!(error, UfsError::Step { step: "link start-up", cause: Cause::Uic(..) }));
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_gear_that_does_not_come_up_is_stepped_down_from() {
     assert_eq!((last.kind, last.step), (ErrorKind::Skipped, Some("link gear and lanes")));
     assert!(last.error.is_some_and(|error| error.to_string().contains("PA_PWRMODE")), "{last:?}");
     let limits = LinkLimits { gear: 1, lanes: 1, ..LinkLimits::default() };
-    let options = Options { link: limits, ..Options::default() };
+    let options = UfsOptions { link: limits, ..UfsOptions::default() };
     let host = Tampered::new(Config::default(), Fault::Nothing).host(options).expect("up");
     assert_eq!((host.link().gear, host.link().lanes), (1, 1));
 }
@@ -355,16 +355,16 @@ fn a_gear_that_does_not_come_up_is_stepped_down_from() {
 #[test]
 fn lsdbs_alone_is_not_believed() {
     let config = Config { queues: 0, ..Config::default() };
-    let host = Tampered::new(config, Fault::Lsdbs).host(Options::default()).expect("up");
+    let host = Tampered::new(config, Fault::Lsdbs).host(UfsOptions::default()).expect("up");
     assert!(!host.is_mcq());
     let both = Tampered::new(Config::default(), Fault::Lsdbs);
-    let wants = Options { queue: QueueMode::Sdq, ..Options::default() };
-    assert!(matches!(both.host(wants), Err(Error::Unsupported(_))));
+    let wants = UfsOptions { queue: QueueMode::Sdq, ..UfsOptions::default() };
+    assert!(matches!(both.host(wants), Err(UfsError::Unsupported(_))));
 }
 
 #[test]
 fn memory_out_of_reach_is_refused() {
-    assert_eq!(bring_up(Fault::Narrow).err(), Some(Error::MemoryTooHigh));
+    assert_eq!(bring_up(Fault::Narrow).err(), Some(UfsError::MemoryTooHigh));
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_host_comes_up_again_and_again() {
     for queue in [QueueMode::Sdq, QueueMode::Mcq, QueueMode::Sdq, QueueMode::Mcq] {
         let machine = Tampered::new(Config::default(), Fault::NoClear);
         for round in 0..4 {
-            let options = Options { queue, interrupts: round % 2 == 0, ..Options::default() };
+            let options = UfsOptions { queue, interrupts: round % 2 == 0, ..UfsOptions::default() };
             let mut host = machine.host(options).expect("up");
             host.bring_up(&machine).expect("up once more");
             let mut ports = host.into_ports();
@@ -401,14 +401,14 @@ fn a_power_mode_change_that_nobody_confirms_has_not_happened() {
     let host = bring_up(Fault::SilentPowerMode).expect("low speed will do");
     assert!(!host.link().high_speed);
     let cause = Cause::PowerMode(PowerModeStatus::Ok);
-    let said = host.errors().history().any(|r| r.error == Some(Error::Failed(cause)));
+    let said = host.errors().history().any(|r| r.error == Some(UfsError::Failed(cause)));
     assert!(said, "{:?}", host.errors());
 }
 
 #[test]
 fn the_platform_is_told_of_everything_in_order() {
     let machine = Tampered::new(Config::default(), Fault::Nothing);
-    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
     let told = machine.board.told();
     let before = |name| Told::Event(Event::Step(name), Phase::Before);
     assert_eq!(told[0], before("controller disable"));
@@ -452,10 +452,10 @@ fn the_platform_is_told_of_everything_in_order() {
 fn a_platform_that_refuses_fails_the_step_or_leaves_it_out() {
     let mut machine = Tampered::new(Config::default(), Fault::Nothing);
     machine.board.refuses = Some((Event::Step("link start-up"), Phase::Before));
-    let error = machine.host_on_board(Options::default()).expect_err("refused three times");
-    assert_eq!(error, Error::Step { step: "link start-up", cause: Cause::Platform(7) });
+    let error = machine.host_on_board(UfsOptions::default()).expect_err("refused three times");
+    assert_eq!(error, UfsError::Step { step: "link start-up", cause: Cause::Platform(7) });
     machine.board.refuses = Some((Event::Step("link gear and lanes"), Phase::Before));
-    let host = machine.host_on_board(Options::default()).expect("up");
+    let host = machine.host_on_board(UfsOptions::default()).expect("up");
     assert!(!host.link().high_speed);
 }
 
@@ -476,7 +476,7 @@ const UFS_DEVICE: u8 = 0xD0;
 fn the_platform_is_told_of_the_power_modes_of_the_device() {
     const START_STOP_UNIT: Told = Told::Command(UFS_DEVICE, 0x1B);
     let mut machine = Tampered::new(Config::default(), Fault::Nothing);
-    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
     let event = |power, phase| Told::Event(Event::DevicePower(power), phase);
     use DevicePower::{Active, DeepSleep, PowerDown, Sleep};
     for power in [Sleep, Active, PowerDown, Active, DeepSleep] {
@@ -490,10 +490,10 @@ fn the_platform_is_told_of_the_power_modes_of_the_device() {
     assert_eq!(told, [event(Active, Phase::Before), START_STOP_UNIT], "it has not happened");
     // If a board cannot do its part, the device is not told either.
     machine.board.refuses = Some((Event::DevicePower(Sleep), Phase::Before));
-    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
     let told = told_during(&machine, || {
         let refused = host.set_power(&machine, Sleep);
-        assert_eq!(refused, Err(Error::Failed(Cause::Platform(7))));
+        assert_eq!(refused, Err(UfsError::Failed(Cause::Platform(7))));
     });
     assert_eq!(told, [event(Sleep, Phase::Before)]);
 }
@@ -503,7 +503,7 @@ fn the_end_comes_in_good_order_and_the_platform_is_told() {
     let unit = || Some(UnitConfig::memory(64 << 20));
     let machine =
         Tampered::new(Config { units: vec![unit(), unit()], ..Config::default() }, Fault::Nothing);
-    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
     let told = told_during(&machine, || host.shut_down(&machine).expect("down"));
     let power = Event::DevicePower(DevicePower::PowerDown);
     let expected = [
@@ -534,7 +534,7 @@ fn a_board_that_refuses_stops_a_shutdown_at_its_beginning_alone() {
     ] {
         let mut machine = Tampered::new(Config::default(), Fault::Nothing);
         machine.board.refuses = Some(refused);
-        let mut host = machine.host_on_board(Options::default()).expect("up");
+        let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
         let ended = host.shut_down(&machine);
         let last = host.errors().history().last().and_then(|record| record.step);
         assert_eq!((ended.is_ok(), last), (left_out.is_some(), left_out), "{refused:?}");
@@ -552,7 +552,7 @@ fn a_board_that_refuses_a_suspend_keeps_nobody_waiting() {
         for phase in [Phase::Before, Phase::After] {
             let mut machine = Tampered::new(Config::default(), Fault::Nothing);
             machine.board.refuses = Some((event, phase));
-            let mut host = machine.host_on_board(Options::default()).expect("up");
+            let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
             let suspended = host.run(&machine, Operation::Suspend(SuspendLevel::Sleep));
             assert_eq!(suspended.is_ok(), event == Event::HibernateExit, "{suspended:?}");
             let mut port = host.into_ports().remove(0);
@@ -574,10 +574,10 @@ fn a_board_that_refuses_a_suspend_keeps_nobody_waiting() {
 #[test]
 fn the_reset_line_brings_a_deaf_device_back() {
     let machine = Tampered::new(Config::default(), Fault::Deaf(1));
-    let without = machine.host(Options::default());
-    assert!(matches!(without, Err(Error::Step { step: "link start-up", .. })), "{without:?}");
+    let without = machine.host(UfsOptions::default());
+    assert!(matches!(without, Err(UfsError::Step { step: "link start-up", .. })), "{without:?}");
     // Attempts of link start-up begin when the line is pulsed.
-    let mut host = machine.host_on_board(Options::default()).expect("the second pulse helps");
+    let mut host = machine.host_on_board(UfsOptions::default()).expect("the second pulse helps");
     assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 2);
     host.run(&machine, Operation::Reset).expect("up again");
     assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 3);
@@ -588,7 +588,7 @@ fn the_reference_clock_of_the_board_is_set_in_the_device() {
     for clock in [ReferenceClock::Mhz19_2, ReferenceClock::Mhz38_4, ReferenceClock::Mhz26] {
         let mut machine = Tampered::new(Config::default(), Fault::Nothing);
         machine.board.clock = Some(clock);
-        let mut host = machine.host_on_board(Options::default()).expect("up");
+        let mut host = machine.host_on_board(UfsOptions::default()).expect("up");
         let kept = host.read_attribute(&machine, AttributeId::RefClkFreq);
         assert_eq!(kept, Ok(clock as u64));
         assert_eq!(host.errors().count(ErrorKind::Skipped), 0);
@@ -599,7 +599,7 @@ fn the_reference_clock_of_the_board_is_set_in_the_device() {
 fn a_reference_clock_the_device_refuses_is_passed_over_with_a_word() {
     let machine = Tampered::new(Config::default(), Fault::Nothing);
     let mut host =
-        machine.host(Options { reference_clock: Some(9), ..Options::default() }).expect("up");
+        machine.host(UfsOptions { reference_clock: Some(9), ..UfsOptions::default() }).expect("up");
     let kept = host.read_attribute(&machine, AttributeId::RefClkFreq);
     assert_eq!(kept, Ok(ReferenceClock::Mhz26 as u64), "what it had");
     let record = host.errors().history().next().expect("a word about it");
@@ -612,7 +612,7 @@ fn what_particular_devices_need_of_the_link_is_set_before_it_is_fast() {
         let machine = Tampered::new(Config::default(), Fault::Nothing);
         let add = DeviceQuirks::of(quirks);
         let device_quirks = Correction { add, ..Correction::default() };
-        let host = machine.host(Options { device_quirks, ..Options::default() }).expect("up");
+        let host = machine.host(UfsOptions { device_quirks, ..UfsOptions::default() }).expect("up");
         assert!(host.link().high_speed);
         let get = |peer| machine.dme_get(UicAttribute::PaTactivate, peer);
         let skipped = host.errors().history().find(|it| it.kind == ErrorKind::Skipped);
@@ -628,9 +628,9 @@ fn what_particular_devices_need_of_the_link_is_set_before_it_is_fast() {
 #[test]
 fn queue_registers_that_the_controller_hides_are_the_platforms_to_give() {
     let mut machine = Tampered::new(Config::default(), Fault::NoOffsets);
-    let wants = |queue| Options { queue, lanes: 2, ..Options::default() };
+    let wants = |queue| UfsOptions { queue, lanes: 2, ..UfsOptions::default() };
     let error = machine.host(wants(QueueMode::Mcq)).expect_err("nobody knows");
-    assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
+    assert!(matches!(error, UfsError::Step { step: "queues", .. }), "{error:?}");
     machine.board.knows_queues = true;
     let host = machine.host_on_board(wants(QueueMode::Mcq)).expect("the board knows");
     assert!(host.is_mcq());
@@ -642,7 +642,8 @@ fn queue_registers_that_the_controller_hides_are_the_platforms_to_give() {
 #[test]
 fn the_single_doorbell_takes_over_where_queues_do_not_come_up() {
     let machine = Tampered::new(Config::default(), Fault::NoOffsets);
-    let host = machine.host(Options { lanes: 2, depth: 64, ..Options::default() }).expect("SDQ");
+    let host =
+        machine.host(UfsOptions { lanes: 2, depth: 64, ..UfsOptions::default() }).expect("SDQ");
     assert!(!host.is_mcq());
     let record = host.errors().history().next().expect("a word about it");
     assert_eq!((record.kind, record.step), (ErrorKind::FellBack, Some("queues")));
@@ -652,8 +653,9 @@ fn the_single_doorbell_takes_over_where_queues_do_not_come_up() {
     }
     // Without a doorbell there is nothing to fall back to.
     let config = Config { legacy_doorbell: false, ..Config::default() };
-    let error = Tampered::new(config, Fault::NoOffsets).host(Options::default()).expect_err("MCQ");
-    assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
+    let error =
+        Tampered::new(config, Fault::NoOffsets).host(UfsOptions::default()).expect_err("MCQ");
+    assert!(matches!(error, UfsError::Step { step: "queues", .. }), "{error:?}");
 }
 
 #[test]
@@ -661,7 +663,7 @@ fn the_single_doorbell_that_takes_over_aggregates_for_one_lane_only() {
     let aggregation = Some(Aggregation { completions: 4, timeout_us: 400 });
     for (lanes, aggregates) in [(1, true), (2, false)] {
         let machine = Tampered::new(Config::default(), Fault::NoOffsets);
-        let wants = Options { lanes, aggregation, ..Options::default() };
+        let wants = UfsOptions { lanes, aggregation, ..UfsOptions::default() };
         let host = machine.host(wants).expect("SDQ");
         assert!(!host.is_mcq());
         let control = InterruptAggregation::from_bits(machine.read32(UTRIACR));

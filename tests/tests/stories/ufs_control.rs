@@ -9,15 +9,15 @@ use flysch_tests::ufs::{
     Model, buffer, done, fill, finish, holds, host, machine, ports, read, wait, write,
 };
 use flysch_ufs::{
-    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, ErrorKind, Host, LinkLimits,
-    Operation, Options, Output, Port, Query, QueueMode, State, Timeouts,
+    Cause, ConfigurationPlan, DevicePower, EndCommands, ErrorKind, Host, LinkLimits, Operation,
+    Output, Port, Query, QueueMode, State, Timeouts, UfsError, UfsOptions,
 };
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
 use flysch_wire::ufs::registers::HCE;
 use flysch_wire::ufs::upiu::ServiceResponse;
 
-fn modes() -> [Options; 2] {
-    [QueueMode::Sdq, QueueMode::Mcq].map(|queue| Options { queue, ..Options::default() })
+fn modes() -> [UfsOptions; 2] {
+    [QueueMode::Sdq, QueueMode::Mcq].map(|queue| UfsOptions { queue, ..UfsOptions::default() })
 }
 
 fn hosts() -> impl Iterator<Item = (Model, Host<Model>)> {
@@ -62,8 +62,8 @@ fn everything_the_device_has_can_be_read() {
                     read += 1;
                 }
                 Ok(other) => panic!("{id}: {other:?}"),
-                Err(Error::Access(_)) => assert!(!info.access.read),
-                Err(Error::Failed(_)) => {}
+                Err(UfsError::Access(_)) => assert!(!info.access.read),
+                Err(UfsError::Failed(_)) => {}
                 Err(other) => panic!("{id}: {other}"),
             }
         }
@@ -94,9 +94,9 @@ fn what_is_written_stays_written() {
 fn an_older_device_is_not_asked_for_newer_things() {
     let config = Config { specification: 0x310, ..Config::default() };
     let machine = machine(config);
-    let mut host = host(&machine, Options::default());
+    let mut host = host(&machine, UfsOptions::default());
     let asked = host.read_attribute(&machine, AttributeId::WriteBoosterBufferResizeHint);
-    assert!(matches!(asked, Err(Error::TooNew { device: 0x310, .. })), "{asked:?}");
+    assert!(matches!(asked, Err(UfsError::TooNew { device: 0x310, .. })), "{asked:?}");
     let text = asked.expect_err("too new").to_string();
     assert!(text.contains("4.1") && text.contains("3.1"), "{text}");
 }
@@ -152,7 +152,7 @@ fn the_device_sleeps_and_wakes() {
 }
 
 /// Starts 16 reads; returns how they ended after `act` was done to the host.
-fn in_flight(options: Options, act: impl FnOnce(&Model, &mut Host<Model>)) -> Vec<Ended> {
+fn in_flight(options: UfsOptions, act: impl FnOnce(&Model, &mut Host<Model>)) -> Vec<Ended> {
     let machine = machine(Config::default());
     let mut ports = ports(&machine, options);
     let port = &mut ports[0];
@@ -189,7 +189,7 @@ fn a_query_does_not_disturb_commands_in_flight() {
 #[test]
 fn a_query_finds_a_slot_when_all_are_taken() {
     for options in modes() {
-        let ended = in_flight(Options { depth: 16, ..options }, |machine, host| {
+        let ended = in_flight(UfsOptions { depth: 16, ..options }, |machine, host| {
             host.read_attribute(machine, AttributeId::CurrentPowerMode).expect("an answer");
         });
         assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
@@ -201,7 +201,7 @@ fn the_link_does_not_sleep_over_commands() {
     for options in modes() {
         let ended = in_flight(options, |machine, host| {
             let asleep = host.hibernate(machine, true);
-            assert_eq!(asleep, Err(Error::Failed(Cause::InFlight)));
+            assert_eq!(asleep, Err(UfsError::Failed(Cause::InFlight)));
         });
         assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
     }
@@ -262,48 +262,48 @@ fn query_task_sees_what_is_in_the_device() {
 fn configuration_takes_two_steps() {
     let units = vec![Some(UnitConfig::memory(64 << 20)), Some(UnitConfig::memory(64 << 20))];
     let machine = machine(Config { units, ..Config::default() });
-    let mut host = host(&machine, Options::default());
+    let mut host = host(&machine, UfsOptions::default());
     let present = host.read_configuration(&machine).expect("the configuration");
     assert_eq!(present.units.iter().filter(|unit| unit.b_lu_enable != 0).count(), 2);
     let unchanged = ConfigurationPlan::new(host.device(), &present, &present);
-    assert!(matches!(unchanged, Err(Error::Configuration(_))), "{unchanged:?}");
+    assert!(matches!(unchanged, Err(UfsError::Configuration(_))), "{unchanged:?}");
     let mut wanted = present.clone();
     wanted.units[0].d_num_alloc_units -= 4;
     let plan = ConfigurationPlan::new(host.device(), &present, &wanted).expect("a plan");
     assert_eq!(plan.changes().len(), 1);
     let token = plan.token();
     let wrong = host.configure(&machine, plan.clone(), token ^ 1);
-    assert!(matches!(wrong, Err(Error::Configuration(_))), "{wrong:?}");
+    assert!(matches!(wrong, Err(UfsError::Configuration(_))), "{wrong:?}");
     host.configure(&machine, plan.clone(), token).expect("written");
 }
 
 #[test]
 fn a_locked_device_is_not_configured() {
     let machine = machine(Config::default());
-    let mut host = host(&machine, Options::default());
+    let mut host = host(&machine, UfsOptions::default());
     let present = host.read_configuration(&machine).expect("the configuration");
     let mut wanted = present.clone();
     wanted.units[0].d_num_alloc_units -= 1;
     let plan = ConfigurationPlan::new(host.device(), &present, &wanted).expect("a plan");
     let lock = Query::write_attribute(AttributeId::ConfigDescrLock, 1);
-    assert!(matches!(host.query(&machine, lock), Err(Error::Irreversible(_))));
+    assert!(matches!(host.query(&machine, lock), Err(UfsError::Irreversible(_))));
     host.query(&machine, lock.irreversible()).expect("locked");
     let token = plan.token();
     let written = host.configure(&machine, plan, token);
-    assert!(matches!(written, Err(Error::Configuration(_))), "{written:?}");
+    assert!(matches!(written, Err(UfsError::Configuration(_))), "{written:?}");
 }
 
 #[test]
 fn a_controller_without_mcq_says_so() {
     let machine = machine(Config { queues: 0, ..Config::default() });
     let memory = machine.memory().carve(0, 1 << 20);
-    let options = Options { queue: QueueMode::Mcq, ..Options::default() };
+    let options = UfsOptions { queue: QueueMode::Mcq, ..UfsOptions::default() };
     let host = Host::new(machine.clone(), memory.clone(), options);
-    assert!(matches!(host, Err(Error::Unsupported("MCQ"))));
-    let small = Host::new(machine.clone(), memory.carve(0, 4096), Options::default());
-    assert!(matches!(small, Err(Error::MemoryTooSmall { .. })));
-    let many = Host::new(machine, memory, Options { lanes: 40, ..Options::default() });
-    assert!(matches!(many, Err(Error::Queues { wanted: 40, present: 32 })));
+    assert!(matches!(host, Err(UfsError::Unsupported("MCQ"))));
+    let small = Host::new(machine.clone(), memory.carve(0, 4096), UfsOptions::default());
+    assert!(matches!(small, Err(UfsError::MemoryTooSmall { .. })));
+    let many = Host::new(machine, memory, UfsOptions { lanes: 40, ..UfsOptions::default() });
+    assert!(matches!(many, Err(UfsError::Queues { wanted: 40, present: 32 })));
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn exception_events_reach_the_caller() {
     const TOO_HIGH_TEMP: u16 = 1 << 3;
     for options in modes() {
         let machine = machine(Config::default());
-        let options = Options { exception_events: TOO_HIGH_TEMP | 1 << 2, ..options };
+        let options = UfsOptions { exception_events: TOO_HIGH_TEMP | 1 << 2, ..options };
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
         works(&machine, port);
@@ -331,7 +331,7 @@ fn a_command_wakes_a_link_that_hibernates() {
     for options in modes() {
         for lanes in [1, 2] {
             let machine = machine(Config::default());
-            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            let mut ports = ports(&machine, UfsOptions { lanes, ..options.clone() });
             works(&machine, &mut ports[0]);
             let host = ports[0].host_mut().expect("the host");
             host.hibernate(&machine, true).expect("asleep");
@@ -368,7 +368,7 @@ fn who_was_declined_is_polled_once_the_link_is_awake() {
     for options in modes() {
         for lanes in [1, 2] {
             let machine = machine(Config::default());
-            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            let mut ports = ports(&machine, UfsOptions { lanes, ..options.clone() });
             works(&machine, &mut ports[0]);
             // Twice: the state after the first wake must not prevent the second.
             for _ in 0..2 {
@@ -424,7 +424,7 @@ fn a_shutdown_keeps_what_was_written() {
         assert_eq!((loss.vanished, loss.torn), (0, 0), "everything was written");
         machine.with_model(|model| model.restore_power());
         let host = port.host_mut().expect("the host");
-        assert_eq!(host.run(&machine, Operation::Nop), Err(Error::NotUp));
+        assert_eq!(host.run(&machine, Operation::Nop), Err(UfsError::NotUp));
         assert_eq!(host.errors().history().count(), 0);
         host.bring_up(&machine).expect("up again");
         let back = buffer(&machine, 1, 256 << 10);
@@ -438,7 +438,7 @@ fn commands_in_flight_are_not_shut_down() {
     for options in modes() {
         let ended = in_flight(options, |machine, host| {
             let off = host.shut_down(machine);
-            assert_eq!(off, Err(Error::Failed(Cause::InFlight)));
+            assert_eq!(off, Err(UfsError::Failed(Cause::InFlight)));
         });
         assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
     }
@@ -448,7 +448,7 @@ fn commands_in_flight_are_not_shut_down() {
 fn a_host_that_goes_away_stops_the_controller_and_frees_every_lane() {
     for options in modes() {
         let machine = machine(Config::default());
-        let mut ports = ports(&machine, Options { lanes: 2, ..options });
+        let mut ports = ports(&machine, UfsOptions { lanes: 2, ..options });
         works(&machine, &mut ports[0]);
         let port = &mut ports[1];
         let deadline = Instant::NEVER;
@@ -473,7 +473,7 @@ fn a_host_that_goes_away_stops_the_controller_and_frees_every_lane() {
 fn a_lane_that_goes_away_with_commands_takes_them_out_of_the_device() {
     for options in modes() {
         let machine = machine(Config::default());
-        let mut ports = ports(&machine, Options { lanes: 2, ..options });
+        let mut ports = ports(&machine, UfsOptions { lanes: 2, ..options });
         works(&machine, &mut ports[0]);
         ports[1].start(read(0, buffer(&machine, 9, 4096)), machine.now()).expect("room");
         ports[1].ring(machine.now());
@@ -494,7 +494,7 @@ fn a_link_lost_while_nothing_is_in_flight_is_noticed() {
     for options in modes() {
         for interrupts in [false, true] {
             let machine = machine(Config::default());
-            let mut ports = ports(&machine, Options { interrupts, ..options.clone() });
+            let mut ports = ports(&machine, UfsOptions { interrupts, ..options.clone() });
             let port = &mut ports[0];
             works(&machine, port);
             assert_eq!(port.poll(machine.now()), None);
@@ -515,7 +515,7 @@ fn a_link_lost_while_nothing_is_in_flight_is_noticed() {
 fn a_link_that_does_not_wake_by_itself_is_started_anew() {
     for options in modes() {
         let machine = machine(Config::default());
-        let options = Options { auto_hibern8_us: Some(1000), ..options };
+        let options = UfsOptions { auto_hibern8_us: Some(1000), ..options };
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
         works(&machine, port);
@@ -540,7 +540,7 @@ fn a_link_that_does_not_wake_by_itself_is_started_anew() {
 fn a_host_apart_works_beside_its_lanes() {
     for options in modes() {
         let machine = machine(Config::default());
-        let options = Options { apart: true, lanes: 2, ..options };
+        let options = UfsOptions { apart: true, lanes: 2, ..options };
         let host = host(&machine, options.clone());
         let (mut host, mut ports) = host.split().expect("a lane of its own");
         assert_eq!(ports.len(), 2);
@@ -590,11 +590,12 @@ fn a_host_apart_works_beside_its_lanes() {
 fn a_host_apart_needs_a_queue_of_its_own() {
     let machine = machine(Config { queues: 2, ..Config::default() });
     let memory = machine.memory().carve(0, 1 << 20);
-    let options = Options { queue: QueueMode::Mcq, lanes: 2, apart: true, ..Options::default() };
+    let options =
+        UfsOptions { queue: QueueMode::Mcq, lanes: 2, apart: true, ..UfsOptions::default() };
     let refused = Host::new(machine.clone(), memory, options).map(|_| ());
-    assert_eq!(refused, Err(Error::Queues { wanted: 3, present: 2 }));
-    let riding = host(&machine, Options::default()).split().map(|_| ());
-    assert!(matches!(riding, Err(Error::Options(_))));
+    assert_eq!(refused, Err(UfsError::Queues { wanted: 3, present: 2 }));
+    let riding = host(&machine, UfsOptions::default()).split().map(|_| ());
+    assert!(matches!(riding, Err(UfsError::Options(_))));
 }
 
 /// Reads 300 blocks through a port that is polled, eight at a time.
@@ -627,7 +628,7 @@ fn a_host_in_a_thread_of_its_own_asks_while_lanes_run() {
         // The model's time is real: a busy machine must not make it look dead.
         let timeouts =
             Timeouts { nop_ms: 20_000, query_ms: 20_000, uic_ms: 20_000, ..Timeouts::default() };
-        let options = Options { apart: true, lanes: 2, interrupts: false, timeouts, ..options };
+        let options = UfsOptions { apart: true, lanes: 2, interrupts: false, timeouts, ..options };
         let driver = machine.memory().carve(0, 1 << 20);
         let mut host = Host::new(machine.clone(), driver, options).expect("options that fit");
         host.bring_up(&machine).expect("up");

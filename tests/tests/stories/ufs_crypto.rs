@@ -9,7 +9,9 @@ use flysch_models::ufs::Config;
 use flysch_tests::ufs::{
     Model, buffer, data_holds, done, fill_data, finish, host, machine, segments, wait, whole, write,
 };
-use flysch_ufs::{CryptoKey, Error, Host, Operation, Options, Output, Port, Progress, QueueMode};
+use flysch_ufs::{
+    CryptoKey, Host, Operation, Output, Port, Progress, QueueMode, UfsError, UfsOptions,
+};
 
 /// The keys of IEEE 1619-2007's vectors 10 to 14, and of vector 4.
 const KEY_256: &str = "2718281828459045235360287471352662497757247093699959574966967627\
@@ -37,8 +39,8 @@ fn read(block: u32, data: DmaSlice, crypto: Option<CryptoContext>) -> Command<Sc
     Command { crypto, ..flysch_tests::ufs::read(block, data) }
 }
 
-fn modes() -> [Options; 2] {
-    [QueueMode::Sdq, QueueMode::Mcq].map(|queue| Options { queue, ..Options::default() })
+fn modes() -> [UfsOptions; 2] {
+    [QueueMode::Sdq, QueueMode::Mcq].map(|queue| UfsOptions { queue, ..UfsOptions::default() })
 }
 
 fn bytes(machine: &Model, slice: DmaSlice) -> Vec<u8> {
@@ -138,8 +140,8 @@ fn a_command_without_its_key_is_refused_before_the_device_sees_it() {
         let mut host = host(&machine, options.clone());
         host.program_key(&machine, 1, key(KEY_256, 8192)).expect("a slot");
         for (slot, key, wrong) in [
-            (16, key(KEY_256, 512), Error::Value("the key slot")),
-            (255, key(KEY_128, 512), Error::Value("the key slot")),
+            (16, key(KEY_256, 512), UfsError::Value("the key slot")),
+            (255, key(KEY_128, 512), UfsError::Value("the key slot")),
         ] {
             assert_eq!(host.program_key(&machine, slot, key), Err(wrong));
         }
@@ -163,10 +165,10 @@ fn a_command_without_its_key_is_refused_before_the_device_sees_it() {
     }
     // A controller without an engine.
     let machine = machine(Config { crypto_slots: 0, ..Config::default() });
-    let mut host = host(&machine, Options::default());
+    let mut host = host(&machine, UfsOptions::default());
     assert!(host.crypto().is_none());
     let refused = host.program_key(&machine, 0, key(KEY_256, 512));
-    assert_eq!(refused, Err(Error::Unsupported("inline encryption")));
+    assert_eq!(refused, Err(UfsError::Unsupported("inline encryption")));
     let mut port = port(host);
     assert!(!port.limits().crypto);
     let command = read(0, buffer(&machine, 0, 4096), context(0, 512, 0));
@@ -206,7 +208,7 @@ fn keys_outlive_a_reset_of_the_host_and_end_with_a_shutdown() {
 fn a_key_changes_only_after_the_commands_that_name_it() {
     for options in modes() {
         let machine = machine(Config::default());
-        let mut host = host(&machine, Options { lanes: 2, ..options });
+        let mut host = host(&machine, UfsOptions { lanes: 2, ..options });
         host.program_key(&machine, 0, key(KEY_256, 4096)).expect("a slot");
         let mut ports = host.into_ports();
         let out = buffer(&machine, 0, 4096);

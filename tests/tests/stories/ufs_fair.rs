@@ -6,7 +6,7 @@ use flysch_api::machine::{Clock as _, Registers as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, finish, machine, ports, read};
-use flysch_ufs::{Options, Port, QueueMode};
+use flysch_ufs::{Port, QueueMode, UfsOptions};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::registers::{MCQCAP, MCQCONFIG, McqCap, McqConfig, mcq};
 
@@ -14,8 +14,12 @@ use flysch_wire::ufs::registers::{MCQCAP, MCQCONFIG, McqCap, McqConfig, mcq};
 fn no_queue_starves_another() {
     const LANES: usize = 4;
     let machine = machine(Config::default());
-    let options =
-        Options { queue: QueueMode::Mcq, lanes: LANES as u8, depth: 32, ..Options::default() };
+    let options = UfsOptions {
+        queue: QueueMode::Mcq,
+        lanes: LANES as u8,
+        depth: 32,
+        ..UfsOptions::default()
+    };
     let mut ports = ports(&machine, options);
     let mut ended = [0_u32; LANES];
     while ended.iter().sum::<u32>() < 4000 {
@@ -78,7 +82,7 @@ fn the_device_gets_no_more_than_it_queues() {
     for queue in [QueueMode::Sdq, QueueMode::Mcq] {
         for lanes in [1, 3] {
             let machine = machine(Config { queue_depth: 7, ..Config::default() });
-            let mut ports = ports(&machine, Options { queue, lanes, ..Options::default() });
+            let mut ports = ports(&machine, UfsOptions { queue, lanes, ..UfsOptions::default() });
             greet(&machine, &mut ports[0], 1);
             assert_eq!(flood(&machine, &mut ports, 1), 7);
             let slots: u32 = ports.iter().map(|port| port.limits().slots).sum();
@@ -110,7 +114,7 @@ fn active(machine: &Model, ports: &[Port<Model>], in_flight: u32) -> u32 {
 fn lanes_together_have_no_more_active_than_controller_and_device_take() {
     for (lanes, queue_depth, most, slots) in [(4, 200, 32, 128), (4, 12, 12, 12), (8, 5, 5, 8)] {
         let machine = machine(Config { queue_depth, ..Config::default() });
-        let options = Options { queue: QueueMode::Mcq, lanes, ..Options::default() };
+        let options = UfsOptions { queue: QueueMode::Mcq, lanes, ..UfsOptions::default() };
         let mut ports = ports(&machine, options);
         let mac = McqConfig::from_bits(machine.read32(MCQCONFIG)).active_commands();
         assert_eq!(mac, most, "what the driver writes");
@@ -146,7 +150,7 @@ fn a_unit_gets_no_more_than_it_queues() {
         let mut units = [0, 0].map(|_| Some(UnitConfig::memory(64 << 20)));
         units[1].as_mut().expect("a unit").queue_depth = 3;
         let machine = machine(Config { units: units.into(), ..Config::default() });
-        let mut ports = ports(&machine, Options { queue, ..Options::default() });
+        let mut ports = ports(&machine, UfsOptions { queue, ..UfsOptions::default() });
         greet(&machine, &mut ports[0], 2);
         // The other unit takes all the remaining slots.
         assert_eq!(flood(&machine, &mut ports, 2), 32);
@@ -158,7 +162,7 @@ fn a_unit_gets_no_more_than_it_queues() {
 fn what_was_not_moved_is_believed_without_a_flag() {
     for queue in [QueueMode::Sdq, QueueMode::Mcq] {
         let machine = machine(Config::default());
-        let mut ports = ports(&machine, Options { queue, ..Options::default() });
+        let mut ports = ports(&machine, UfsOptions { queue, ..UfsOptions::default() });
         let port = &mut ports[0];
         greet(&machine, port, 1);
         let plan = Plan::none().with(Kind::ShortRead, Trigger::Nth(2));

@@ -4,17 +4,17 @@ use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{Clock, DmaRegion, Identity, Machine, Wake};
 use flysch_models::ufs::{Config, Threaded, Ufs};
 use flysch_tests::ufs::{Model, buffer, done, machine, ports, read};
-use flysch_ufs::{Aggregation, Error, Host, Options, Port, QueueMode, State, Timeouts};
+use flysch_ufs::{Aggregation, Host, Port, QueueMode, State, Timeouts, UfsError, UfsOptions};
 
-fn mcq(lanes: u8) -> Options {
-    Options { queue: QueueMode::Mcq, lanes, ..Options::default() }
+fn mcq(lanes: u8) -> UfsOptions {
+    UfsOptions { queue: QueueMode::Mcq, lanes, ..UfsOptions::default() }
 }
 
 #[test]
 fn each_lane_waits_on_its_own_vector() {
     for interrupts in [true, false] {
         let machine = machine(Config::default());
-        let mut ports = ports(&machine, Options { interrupts, ..mcq(4) });
+        let mut ports = ports(&machine, UfsOptions { interrupts, ..mcq(4) });
         done(&mut ports[0], &machine, read(0, buffer(&machine, 0, 4096)));
         for (lane, port) in ports.iter_mut().enumerate() {
             assert_eq!(usize::from(port.vector()), lane);
@@ -43,7 +43,7 @@ fn each_lane_waits_on_its_own_vector() {
 #[test]
 fn a_controller_or_a_caller_without_vectors_has_the_line() {
     let without = Config { event_interrupts: false, ..Config::default() };
-    let unwanted = Options { event_interrupts: false, ..mcq(4) };
+    let unwanted = UfsOptions { event_interrupts: false, ..mcq(4) };
     for (config, options) in [(without, mcq(4)), (Config::default(), unwanted)] {
         let machine = machine(config);
         let mut ports = ports(&machine, options);
@@ -105,7 +105,7 @@ fn lanes_in_threads_of_their_own_lose_no_interrupt() {
     // else ends before that either.
     let timeouts = patient(300_000);
     let driver = machine.memory().carve(0, 1 << 20);
-    let options = Options { timeouts, apart: true, ..mcq(4) };
+    let options = UfsOptions { timeouts, apart: true, ..mcq(4) };
     let mut host = Host::new(machine.clone(), driver, options).expect("options that fit");
     host.bring_up(&machine).expect("up");
     // Nobody polls the host: it stays until all are done, and is not needed. A host in trouble
@@ -132,7 +132,7 @@ struct Measured {
 fn measure(queue: QueueMode, depth: u32, aggregation: Option<Aggregation>) -> Measured {
     const READS: u32 = 4000;
     let machine = machine(Config::default());
-    let mut ports = ports(&machine, Options { queue, aggregation, ..Options::default() });
+    let mut ports = ports(&machine, UfsOptions { queue, aggregation, ..UfsOptions::default() });
     let port = &mut ports[0];
     done(port, &machine, read(0, buffer(&machine, 0, 4096)));
     let interrupts = |machine: &Model| machine.with_model(|model| model.interrupts());
@@ -208,12 +208,15 @@ fn what_cannot_be_aggregated_is_refused() {
     let memory = machine.memory().carve(0, 1 << 20);
     let one = Aggregation { completions: 4, timeout_us: 80 };
     let new = |options| Host::new(machine.clone(), memory.clone(), options).map(|_| ());
-    let sdq = Options { queue: QueueMode::Sdq, aggregation: Some(one), ..Options::default() };
+    let sdq = UfsOptions { queue: QueueMode::Sdq, aggregation: Some(one), ..UfsOptions::default() };
     assert_eq!(new(sdq.clone()), Ok(()));
     // One counter for all lanes: restarting it would lose the completions of the others.
-    assert!(matches!(new(Options { lanes: 2, ..sdq.clone() }), Err(Error::Options(_))));
+    assert!(matches!(new(UfsOptions { lanes: 2, ..sdq.clone() }), Err(UfsError::Options(_))));
     for (completions, timeout_us) in [(0, 80), (32, 80), (4, 39), (4, 10_201)] {
         let aggregation = Some(Aggregation { completions, timeout_us });
-        assert!(matches!(new(Options { aggregation, ..sdq.clone() }), Err(Error::Options(_))));
+        assert!(matches!(
+            new(UfsOptions { aggregation, ..sdq.clone() }),
+            Err(UfsError::Options(_))
+        ));
     }
 }

@@ -8,13 +8,13 @@ use flysch_tests::ufs::{
     Model, buffer, data_holds, done, fill, fill_data, finish, holds, host, list, machine,
     machine_with_lines, ports, read, segments, wait, whole, write,
 };
-use flysch_ufs::{Options, Port, QueueMode, State};
+use flysch_ufs::{Port, QueueMode, State, UfsOptions};
 use flysch_wire::ufs::utrd::Ocs;
 
-fn modes() -> [Options; 4] {
-    let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
-    let mcq = Options { queue: QueueMode::Mcq, ..Options::default() };
-    let polled = |options: &Options| Options { interrupts: false, ..options.clone() };
+fn modes() -> [UfsOptions; 4] {
+    let sdq = UfsOptions { queue: QueueMode::Sdq, ..UfsOptions::default() };
+    let mcq = UfsOptions { queue: QueueMode::Mcq, ..UfsOptions::default() };
+    let polled = |options: &UfsOptions| UfsOptions { interrupts: false, ..options.clone() };
     [polled(&sdq), polled(&mcq), sdq, mcq]
 }
 
@@ -113,7 +113,7 @@ fn out_of_range_comes_back_with_sense() {
 fn many_lanes_share_one_controller() {
     for options in modes() {
         let machine = machine(Config::default());
-        let mut ports = ports(&machine, Options { lanes: 4, ..options });
+        let mut ports = ports(&machine, UfsOptions { lanes: 4, ..options });
         assert_eq!(ports.len(), 4);
         for round in 0..20 {
             for (n, port) in ports.iter_mut().enumerate() {

@@ -10,8 +10,9 @@ use flysch_models::ufs::Config;
 use flysch_models::ufs::profile::UFS40;
 use flysch_tests::ufs::{Model, buffer, done, finish, machine, read};
 use flysch_ufs::{
-    Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting, EndCommands, Error, ErrorKind,
-    Event, Host, LinkLimits, Operation, Options, Phase, Platform, QueueMode, Quirk, Quirks, State,
+    Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting, EndCommands, ErrorKind, Event,
+    Host, LinkLimits, Operation, Phase, Platform, QueueMode, Quirk, Quirks, State, UfsError,
+    UfsOptions,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::registers::{AHIT, UCMDARG1, UCMDARG2, UCMDARG3, UICCMD, UTRLDBR, mcq};
@@ -78,11 +79,11 @@ impl Machinery {
         }
     }
 
-    fn host(&self, options: Options) -> Host<Self> {
+    fn host(&self, options: UfsOptions) -> Host<Self> {
         self.try_host(options, Board::default()).expect("up")
     }
 
-    fn try_host(&self, options: Options, board: Board) -> Result<Host<Self>, Error> {
+    fn try_host(&self, options: UfsOptions, board: Board) -> Result<Host<Self>, UfsError> {
         let memory = self.memory().carve(0, 1 << 20);
         let host = Host::new(self.clone(), memory, options)?;
         let mut host = host.with_platform(Box::new(board));
@@ -259,19 +260,22 @@ impl Platform for Board {
 }
 
 /// With these quirks of the controller, and the single doorbell.
-fn controller(quirks: &[Quirk]) -> Options {
+fn controller(quirks: &[Quirk]) -> UfsOptions {
     let add = Quirks::of(quirks);
-    Options {
+    UfsOptions {
         queue: QueueMode::Sdq,
         quirks: Correction { add, ..Correction::default() },
-        ..Options::default()
+        ..UfsOptions::default()
     }
 }
 
 /// With these quirks of the device.
-fn device(quirks: &[DeviceQuirk]) -> Options {
+fn device(quirks: &[DeviceQuirk]) -> UfsOptions {
     let add = DeviceQuirks::of(quirks);
-    Options { device_quirks: Correction { add, ..Correction::default() }, ..Options::default() }
+    UfsOptions {
+        device_quirks: Correction { add, ..Correction::default() },
+        ..UfsOptions::default()
+    }
 }
 
 fn skipped(host: &Host<Machinery>) -> Option<&'static str> {
@@ -350,7 +354,7 @@ fn an_overall_status_means_that_there_is_no_unit_where_it_does() {
         [(&[][..], Ended::Host), (&[Quirk::MissingUnitSetsOcs][..], Ended::NoUnit)]
     {
         let machine = Machinery::new(Odd::Overall);
-        let options = Options { queue: QueueMode::Mcq, ..controller(quirks) };
+        let options = UfsOptions { queue: QueueMode::Mcq, ..controller(quirks) };
         let mut port = machine.host(options).into_ports().remove(0);
         let outcome = finish(&mut port, &machine, read(0, buffer(&machine, 0, 4096)));
         assert_eq!((outcome.ended, port.failure().code), (ended, 1));
@@ -360,9 +364,9 @@ fn an_overall_status_means_that_there_is_no_unit_where_it_does() {
 #[test]
 fn run_time_registers_are_found_where_the_quirk_says() {
     let machine = Machinery::new(Odd::At2800);
-    let wants = |quirks| Options { queue: QueueMode::Mcq, lanes: 2, ..controller(quirks) };
+    let wants = |quirks| UfsOptions { queue: QueueMode::Mcq, lanes: 2, ..controller(quirks) };
     let without = machine.try_host(wants(&[]), Board::default());
-    assert!(matches!(without, Err(Error::Step { step: "queues", .. })), "{without:?}");
+    assert!(matches!(without, Err(UfsError::Step { step: "queues", .. })), "{without:?}");
     let host = machine.host(wants(&[Quirk::RuntimeRegistersAt2800]));
     for port in &mut host.into_ports() {
         done(port, &machine, read(0, buffer(&machine, 0, 4096)));
@@ -373,7 +377,7 @@ fn run_time_registers_are_found_where_the_quirk_says() {
 fn auto_hibern8_that_is_broken_is_never_switched_on() {
     for (quirks, works) in [(&[][..], true), (&[Quirk::AutoHibern8Broken][..], false)] {
         let machine = Machinery::new(Odd::Nothing);
-        let options = Options { auto_hibern8_us: Some(150_000), ..controller(quirks) };
+        let options = UfsOptions { auto_hibern8_us: Some(150_000), ..controller(quirks) };
         let mut host = machine.host(options);
         assert_eq!(machine.read32(AHIT) != 0, works);
         assert_eq!(skipped(&host), (!works).then_some("auto-hibern8"));
@@ -495,12 +499,14 @@ fn early_write_booster_is_there_only_where_it_is_known_to_be() {
         (0x310, &[][..], true),
     ] {
         let machine = Machinery::new(Odd::Device { manufacturer: 0, version });
-        let mut host = machine.host(Options { write_booster: Some(true), ..device(quirks) });
+        let mut host = machine.host(UfsOptions { write_booster: Some(true), ..device(quirks) });
         assert_eq!(host.device().descriptor.w_spec_version, version);
         assert_eq!(skipped(&host), None);
         match host.write_booster(&machine) {
             Ok(status) => assert!(there && status.enabled, "{version:x} {status:?}"),
-            Err(error) => assert_eq!((error, there), (Error::Unsupported("WriteBooster"), false)),
+            Err(error) => {
+                assert_eq!((error, there), (UfsError::Unsupported("WriteBooster"), false))
+            }
         }
     }
 }
@@ -511,7 +517,7 @@ fn a_device_that_refuses_the_time_is_not_told_it() {
         let machine = Machinery::new(Odd::Nothing);
         let done = machine.host(device(quirks)).run(&machine, Operation::SetTimestamp(1 << 60));
         assert_eq!(done.is_ok(), told, "{done:?}");
-        assert!(told || done == Err(Error::Unsupported("qTimestamp")));
+        assert!(told || done == Err(UfsError::Unsupported("qTimestamp")));
     }
 }
 
@@ -552,7 +558,7 @@ fn quirks_of_a_device_come_from_its_table_the_board_and_the_caller() {
         let host = machine.try_host(options, board.clone()).expect("up");
         (*board.told.lock().expect("nobody panicked"), host.device().quirks)
     };
-    let (none, nothing) = (Options::default, DeviceQuirks::NONE);
+    let (none, nothing) = (UfsOptions::default, DeviceQuirks::NONE);
     assert_eq!(of(0, none(), Board::default()), (nothing, nothing));
     let samsung = DeviceQuirks::find(SAMSUNG, "");
     assert_eq!(of(SAMSUNG, none(), Board::default()), (samsung, samsung));
@@ -566,6 +572,6 @@ fn quirks_of_a_device_come_from_its_table_the_board_and_the_caller() {
     assert_eq!(of(0, none(), board()), (nothing, adds));
     let remove = DeviceQuirks::of(&[Q::LongerPeerSync]);
     let device_quirks = Correction { remove, ..Correction::default() };
-    let options = Options { device_quirks, ..Options::default() };
+    let options = UfsOptions { device_quirks, ..UfsOptions::default() };
     assert_eq!(of(0, options, board()), (nothing, DeviceQuirks::of(&[Q::DeemphasisByGear])));
 }

@@ -8,15 +8,15 @@ use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{
     Model, again, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
 };
-use flysch_ufs::{Error, ErrorKind, Host, Operation, Options, Port, QueueMode, State};
+use flysch_ufs::{ErrorKind, Host, Operation, Port, QueueMode, State, UfsError, UfsOptions};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::registers::{HCE, UCMDARG1, UCMDARG3, UICCMD};
 use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 
-fn modes() -> [Options; 4] {
-    let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
-    let mcq = Options { queue: QueueMode::Mcq, ..Options::default() };
-    let polled = |options: &Options| Options { interrupts: false, ..options.clone() };
+fn modes() -> [UfsOptions; 4] {
+    let sdq = UfsOptions { queue: QueueMode::Sdq, ..UfsOptions::default() };
+    let mcq = UfsOptions { queue: QueueMode::Mcq, ..UfsOptions::default() };
+    let polled = |options: &UfsOptions| UfsOptions { interrupts: false, ..options.clone() };
     [polled(&sdq), polled(&mcq), sdq, mcq]
 }
 
@@ -119,7 +119,7 @@ fn one_fault(kind: Kind, check: impl Fn(&Tally, &[Port<Model>])) {
             // Polled lanes see errors only with their watchdog; the runs here are short.
             options.timeouts.watchdog_ms = 1;
             let machine = faulty(kind, Trigger::Nth(100));
-            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            let mut ports = ports(&machine, UfsOptions { lanes, ..options.clone() });
             let tally = run(&machine, &mut ports, 300);
             settle(&machine, &mut ports[0]);
             let fired = machine.with_model(|model| model.faults().count(kind));
@@ -298,7 +298,7 @@ fn power_that_comes_back_late_is_waited_for() {
     for seed in 0..6 {
         let faults = Plan::none().with(Kind::PowerLate, Trigger::Nth(100));
         let machine = machine(Config { faults, seed, ..Config::default() });
-        let mut ports = ports(&machine, Options::default());
+        let mut ports = ports(&machine, UfsOptions::default());
         let tally = run(&machine, &mut ports, 300);
         settle(&machine, &mut ports[0]);
         assert!(tally.reset + tally.host + tally.timed_out >= 1, "{tally:?}");
@@ -311,7 +311,7 @@ fn power_that_stays_away_ends_everything_as_gone() {
     for lanes in [1, 3] {
         for options in modes() {
             let machine = faulty(Kind::PowerGone, Trigger::Nth(100));
-            let mut ports = ports(&machine, Options { lanes, ..options });
+            let mut ports = ports(&machine, UfsOptions { lanes, ..options });
             let (mut ended, mut gone) = (0, false);
             for token in 0..300 {
                 let deadline = machine.now().after_nanos(200_000_000);
@@ -346,7 +346,7 @@ fn many_faults_of_all_kinds_end_every_command_once() {
             .fold(Plan::none(), |plan, kind| plan.with(kind, Trigger::Probability(0.002)));
         let machine = machine(Config { faults, seed, ..Config::default() });
         let lanes = 1 + seed as u8 % 3;
-        let mut ports = ports(&machine, Options { lanes, ..options });
+        let mut ports = ports(&machine, UfsOptions { lanes, ..options });
         let tally = run(&machine, &mut ports, 2000);
         assert!(tally.good > 1000, "{tally:?}");
     }
@@ -393,7 +393,7 @@ fn a_device_that_stays_dead_is_gone_until_it_is_brought_up_again() {
         let refused = port.start(command, machine.now()).map_err(|declined| declined.why);
         assert_eq!(refused, Err(NotStarted::Gone));
         let host = port.host_mut().expect("the host");
-        assert_eq!(host.run(&machine, Operation::Nop), Err(Error::Gone));
+        assert_eq!(host.run(&machine, Operation::Nop), Err(UfsError::Gone));
         assert_eq!(host.errors().count(ErrorKind::Gone), 1);
         machine.with_model(|model| model.restore_power());
         host.bring_up(&machine).expect("up again");
@@ -405,7 +405,7 @@ fn a_device_that_stays_dead_is_gone_until_it_is_brought_up_again() {
 fn a_host_that_nobody_polls_leaves_no_lane_waiting_for_ever() {
     for options in modes() {
         let machine = faulty(Kind::Timeout, Trigger::Never);
-        let mut ports = ports(&machine, Options { lanes: 3, ..options });
+        let mut ports = ports(&machine, UfsOptions { lanes: 3, ..options });
         ports.iter_mut().for_each(|port| works(&machine, port));
         let arm = |plan| machine.with_model(|model| model.arm_faults(plan));
         arm(Plan::none().with(Kind::Timeout, Trigger::Every(1)));

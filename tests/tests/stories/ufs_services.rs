@@ -9,9 +9,9 @@ use flysch_tests::ufs::{
     Model, buffer, done, fill, finish, holds, host, machine, ports, read, wait, write,
 };
 use flysch_ufs::{
-    Cause, ConfigurationPlan, Error, FirmwarePart, Host, Operation, Options, Output, Port,
-    Progress, Query, QueueMode, RefreshState, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey,
-    RpmbRequest, RpmbUnit,
+    Cause, ConfigurationPlan, FirmwarePart, Host, Operation, Output, Port, Progress, Query,
+    QueueMode, RefreshState, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey, RpmbRequest, RpmbUnit,
+    UfsError, UfsOptions,
 };
 use flysch_wire::scsi::error_history::{DIRECTORY_LENGTH_MAX, DirectoryView};
 use flysch_wire::scsi::unmap::UnmapRange;
@@ -32,7 +32,7 @@ fn key() -> RpmbKey {
 fn both(config: impl Fn() -> Config) -> impl Iterator<Item = (Model, Host<Model>)> {
     [QueueMode::Sdq, QueueMode::Mcq].into_iter().map(move |queue| {
         let machine = machine(config());
-        let host = host(&machine, Options { queue, ..Options::default() });
+        let host = host(&machine, UfsOptions { queue, ..UfsOptions::default() });
         (machine, host)
     })
 }
@@ -62,7 +62,7 @@ struct Rpmb<'a> {
 }
 
 impl Rpmb<'_> {
-    fn ask(&mut self, request: RpmbRequest) -> Result<RpmbAnswer, Error> {
+    fn ask(&mut self, request: RpmbRequest) -> Result<RpmbAnswer, UfsError> {
         let command = RpmbCommand { region: self.region, request };
         self.host.rpmb(self.machine, command)
     }
@@ -71,7 +71,7 @@ impl Rpmb<'_> {
         self.host.rpmb_unit(self.machine).expect("there is one")
     }
 
-    fn program(&mut self, key: RpmbKey) -> Result<RpmbAnswer, Error> {
+    fn program(&mut self, key: RpmbKey) -> Result<RpmbAnswer, UfsError> {
         self.ask(RpmbRequest::ProgramKey { key })
     }
 
@@ -80,26 +80,26 @@ impl Rpmb<'_> {
         [self.nonce; 16]
     }
 
-    fn counter(&mut self) -> Result<u32, Error> {
+    fn counter(&mut self) -> Result<u32, UfsError> {
         let nonce = self.nonce();
         let answer = self.ask(RpmbRequest::ReadCounter { key: Some(key()), nonce })?;
         assert!(answer.authenticated);
         Ok(answer.counter.expect("a counter"))
     }
 
-    fn write(&mut self, counter: u32, address: u16, data: &[u8]) -> Result<u32, Error> {
+    fn write(&mut self, counter: u32, address: u16, data: &[u8]) -> Result<u32, UfsError> {
         let request = RpmbRequest::Write { key: key(), counter, address, data: data.to_vec() };
         Ok(self.ask(request)?.counter.expect("the next counter"))
     }
 
-    fn read(&mut self, address: u16, blocks: u16) -> Result<Vec<u8>, Error> {
+    fn read(&mut self, address: u16, blocks: u16) -> Result<Vec<u8>, UfsError> {
         let nonce = self.nonce();
         Ok(self.ask(RpmbRequest::Read { key: Some(key()), nonce, address, blocks })?.data)
     }
 }
 
-fn refused(status: RpmbStatus) -> Error {
-    Error::Rpmb(RpmbError::Refused(status))
+fn refused(status: RpmbStatus) -> UfsError {
+    UfsError::Rpmb(RpmbError::Refused(status))
 }
 
 /// Properties of both modes.
@@ -131,12 +131,12 @@ fn use_rpmb(rpmb: &mut Rpmb<'_>) {
     assert_eq!(rpmb.ask(forged), Err(refused(RpmbStatus::AuthenticationFailure)));
     let nonce = rpmb.nonce();
     let mistrusted = rpmb.ask(RpmbRequest::Read { key: Some(wrong), nonce, address: 3, blocks: 1 });
-    assert_eq!(mistrusted, Err(Error::Rpmb(RpmbError::Mac)));
+    assert_eq!(mistrusted, Err(UfsError::Rpmb(RpmbError::Mac)));
     let unproved = rpmb.ask(RpmbRequest::Read { key: None, nonce, address: 3, blocks: 1 });
     let unproved = unproved.expect("passed on");
     assert!(!unproved.authenticated && unproved.data == data[..block]);
     assert_eq!(rpmb.read(3, most as u16), Ok(data), "nothing of it was done");
-    assert_eq!(rpmb.read(0, unit.blocks_max + 1), Err(Error::Rpmb(RpmbError::Length)));
+    assert_eq!(rpmb.read(0, unit.blocks_max + 1), Err(UfsError::Rpmb(RpmbError::Length)));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn rpmb_is_used_in_frames() {
         assert_eq!(rpmb.unit().blocks_max, 64);
         use_rpmb(&mut rpmb);
         rpmb.region = 1;
-        assert_eq!(rpmb.counter(), Err(Error::Rpmb(RpmbError::NoRegion(1))));
+        assert_eq!(rpmb.counter(), Err(UfsError::Rpmb(RpmbError::NoRegion(1))));
     }
 }
 
@@ -166,10 +166,10 @@ fn advanced_rpmb_needs_a_controller_that_sends_segments() {
     use flysch_wire::ufs::registers::Ver;
     let host_version = Ver::from_bits(0x310);
     let machine = machine(Config { advanced_rpmb: true, host_version, ..small() });
-    let options = Options { queue: QueueMode::Sdq, ..Options::default() };
+    let options = UfsOptions { queue: QueueMode::Sdq, ..UfsOptions::default() };
     let mut host = host(&machine, options);
     let asked = host.run(&machine, Operation::RpmbUnit);
-    assert!(matches!(asked, Err(Error::Unsupported(_))), "{asked:?}");
+    assert!(matches!(asked, Err(UfsError::Unsupported(_))), "{asked:?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn regions_have_their_own_key_and_counter() {
         assert_eq!(rpmb.read(0, 1), Ok(vec![region; 256]));
     }
     rpmb.region = 0;
-    assert_eq!(rpmb.counter(), Err(Error::Rpmb(RpmbError::Mac)), "it has another key");
+    assert_eq!(rpmb.counter(), Err(UfsError::Rpmb(RpmbError::Mac)), "it has another key");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn status(machine: &Model, host: &mut Host<Model>) -> FfuStatus {
     }
 }
 
-fn download(machine: &Model, host: &mut Host<Model>, image: &[u8]) -> Result<(), Error> {
+fn download(machine: &Model, host: &mut Host<Model>, image: &[u8]) -> Result<(), UfsError> {
     for part in FirmwarePart::all(image)? {
         host.run(machine, Operation::WriteFirmware(part))?;
     }
@@ -341,7 +341,7 @@ fn firmware_that_is_not_right_never_runs() {
         assert_eq!(status(&machine, &mut host), after, "{what}");
         assert_eq!(revision(&machine, &mut host), "0001", "{what}");
         let refused = host.update_firmware(&machine, bytes);
-        assert_eq!(refused, Err(Error::Firmware(after)), "{what}");
+        assert_eq!(refused, Err(UfsError::Firmware(after)), "{what}");
         host.update_firmware(&machine, &image).expect("the right one");
         assert_eq!(revision(&machine, &mut host), "0002", "after {what}");
     }
@@ -369,15 +369,15 @@ fn parts_of_firmware_come_in_order_or_not_at_all() {
     host.run(&machine, part(0, 4096)).expect("the first");
     let gap = host.run(&machine, part(12_288, 4096));
     let sense = Cause::Sense(SenseKey::IllegalRequest, AdditionalSense::CommandSequenceError);
-    assert_eq!(gap, Err(Error::Failed(sense)));
+    assert_eq!(gap, Err(UfsError::Failed(sense)));
     for (offset, len) in [(1, 4096), (0, 0), (0, 32_769), ((1 << 24) - 4096, 8192)] {
         let refused = host.run(&machine, part(offset, len));
-        assert!(matches!(refused, Err(Error::State(_))), "{offset} {len}: {refused:?}");
+        assert!(matches!(refused, Err(UfsError::State(_))), "{offset} {len}: {refused:?}");
     }
     let disable = Query::set_flag(FlagId::PermanentlyDisableFwUpdate).irreversible();
     host.query(&machine, disable).expect("disabled");
     let refused = host.run(&machine, part(0, 4096));
-    assert!(matches!(refused, Err(Error::State(_))), "{refused:?}");
+    assert!(matches!(refused, Err(UfsError::State(_))), "{refused:?}");
 }
 
 #[test]
@@ -392,12 +392,12 @@ fn a_device_without_a_service_is_not_asked_for_it() {
         Operation::RefreshState(0),
     ] {
         let refused = host.run(&machine, operation);
-        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+        assert!(matches!(refused, Err(UfsError::Unsupported(_))), "{refused:?}");
     }
     let old = machine_of(0x310);
     let mut host = host_of(&old);
     let refused = host.run(&old, Operation::SetTimestamp(1));
-    assert!(matches!(refused, Err(Error::TooNew { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(UfsError::TooNew { .. })), "{refused:?}");
 }
 
 fn machine_of(specification: u16) -> Model {
@@ -405,7 +405,7 @@ fn machine_of(specification: u16) -> Model {
 }
 
 fn host_of(machine: &Model) -> Host<Model> {
-    host(machine, Options::default())
+    host(machine, UfsOptions::default())
 }
 
 /// A device with a unit whose unmapped blocks continue to read the old data: 16 MiB were written
@@ -413,7 +413,7 @@ fn host_of(machine: &Model) -> Host<Model> {
 fn stale(queue: QueueMode) -> (Model, Vec<Port<Model>>) {
     let unit = UnitConfig { provisioning: Provisioning::Discard, ..UnitConfig::memory(64 << 20) };
     let machine = machine(Config { units: vec![Some(unit)], ..Config::default() });
-    let mut ports = ports(&machine, Options { queue, ..Options::default() });
+    let mut ports = ports(&machine, UfsOptions { queue, ..UfsOptions::default() });
     let data = buffer(&machine, 0, 128 << 10);
     fill(&machine, data, 1);
     for n in 0..128 {
@@ -446,7 +446,11 @@ fn readable(machine: &Model, port: &mut Port<Model>) -> usize {
     (0..128).filter(old).count()
 }
 
-fn operate(machine: &Model, port: &mut Port<Model>, operation: Operation) -> Result<Output, Error> {
+fn operate(
+    machine: &Model,
+    port: &mut Port<Model>,
+    operation: Operation,
+) -> Result<Output, UfsError> {
     port.host_mut().expect("the host").run(machine, operation)
 }
 
@@ -509,7 +513,7 @@ fn a_purge_needs_empty_queues() {
     }
     port.ring(machine.now());
     let refused = operate(&machine, port, Operation::Purge(true));
-    assert_eq!(refused, Err(Error::Failed(Cause::InFlight)));
+    assert_eq!(refused, Err(UfsError::Failed(Cause::InFlight)));
     for _ in 0..8 {
         assert_eq!(wait(port, &machine).ended, Ended::Good);
     }
@@ -600,7 +604,7 @@ fn error_history_tells_what_the_device_went_through() {
         let at = u64::from_be_bytes(events[lost][..8].try_into().expect("eight bytes"));
         assert!((TIME..TIME + 1_000_000_000).contains(&at), "the host's time: {at}");
         let none = Operation::ReadErrorHistory { buffer: 0x20, offset: 0, length: 64 };
-        assert!(matches!(host.run(&machine, none), Err(Error::Failed(Cause::Sense(..)))));
+        assert!(matches!(host.run(&machine, none), Err(UfsError::Failed(Cause::Sense(..)))));
     }
 }
 
@@ -620,7 +624,7 @@ fn the_boot_unit_is_chosen_and_read() {
             done(port, &machine, Command { unit, ..write(10, data) });
         }
         let ask = |blocks| Operation::ReadBoot { lba: 10, blocks };
-        assert!(matches!(operate(&machine, port, ask(2)), Err(Error::State(_))), "none chosen");
+        assert!(matches!(operate(&machine, port, ask(2)), Err(UfsError::State(_))), "none chosen");
         for (boot, n) in [(BootLunId::BootLuA, 1), (BootLunId::BootLuB, 2)] {
             operate(&machine, port, Operation::SetBootLun(boot)).expect("chosen");
             power_cycle(&machine, port.host_mut().expect("the host"));
@@ -632,13 +636,13 @@ fn the_boot_unit_is_chosen_and_read() {
             memory.write(memory.offset_of(place.address, 8192).expect("a buffer"), &bytes);
             assert!(holds(&machine, place, n), "{boot}");
         }
-        assert!(matches!(operate(&machine, port, ask(9)), Err(Error::State(_))), "too long");
+        assert!(matches!(operate(&machine, port, ask(9)), Err(UfsError::State(_))), "too long");
         let off = Operation::SetBootLun(BootLunId::NotBootable);
         operate(&machine, port, off).expect("chosen");
     }
     let (machine, mut host) = both(small).next().expect("one");
     let refused = host.run(&machine, Operation::SetBootLun(BootLunId::BootLuA));
-    assert!(matches!(refused, Err(Error::State(_))), "no boot unit: {refused:?}");
+    assert!(matches!(refused, Err(UfsError::State(_))), "no boot unit: {refused:?}");
     let attribute = host.read_attribute(&machine, AttributeId::BootLunEn);
     assert_eq!(attribute, Ok(0));
 }

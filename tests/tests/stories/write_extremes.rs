@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut, NewFile};
+use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, FsError, NewFile};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{OpenOptions, Ubifs, UbifsMut};
@@ -358,9 +358,9 @@ fn values_keep_to_the_ends_of_their_ranges() {
     values::make_times(&mut fs);
     values::every_byte(&mut fs);
     values::symlink(&mut fs, 4095).expect("as long as Linux has them");
-    assert_eq!(values::symlink(&mut fs, 4097), Err(Error::NameTooLong));
+    assert_eq!(values::symlink(&mut fs, 4097), Err(FsError::NameTooLong));
     assert!(values::device(&mut fs, "d1", 4095, 0xf_ffff).is_ok());
-    assert!(matches!(values::device(&mut fs, "d2", 4096, 0), Err(Error::Invalid(_))));
+    assert!(matches!(values::device(&mut fs, "d2", 4096, 0), Err(FsError::Invalid(_))));
     let fs = UbifsMut::open(fs.close().expect("it can be closed")).expect("it can be opened");
     assert_eq!(values::times(&fs), values::TIMES);
     values::assert_every_byte(&fs);
@@ -371,7 +371,7 @@ fn values_keep_to_the_ends_of_their_ranges() {
         values::make_times(&mut fs);
         values::every_byte(&mut fs);
         values::symlink(&mut fs, 254).expect("as long as Linux has them");
-        assert_eq!(values::symlink(&mut fs, 255), Err(Error::NameTooLong));
+        assert_eq!(values::symlink(&mut fs, 255), Err(FsError::NameTooLong));
         assert!(values::device(&mut fs, "d1", 4095, 0xf_ffff).is_ok());
         let fs = Jffs2Mut::mount(fs.into_flash(), &options).expect("it can be mounted");
         // Seconds from 1970 to 2106, as clamped by Linux.
@@ -400,7 +400,7 @@ fn files_without_names_are_gone_after_a_stop() {
     };
     // The capacity of an orphan area of one LEB; then the name stays, and one less makes room for
     // it.
-    assert_eq!((refused, open.len()), (Error::NoSpace, 1980));
+    assert_eq!((refused, open.len()), (FsError::NoSpace, 1980));
     let last = format!("file{}", open.len());
     fs.forget(open[7]).expect("it has no name");
     fs.remove(root, last.as_bytes(), at(3)).expect("there is room now");
@@ -408,7 +408,7 @@ fn files_without_names_are_gone_after_a_stop() {
     let lebs = fs.volume().clone();
     assert_ubifs_sound(&lebs, "stopped");
     let fs = UbifsMut::open(lebs).expect("it can be opened");
-    assert!(open.iter().all(|&inode| fs.attributes(inode) == Err(Error::NotFound)));
+    assert!(open.iter().all(|&inode| fs.attributes(inode) == Err(FsError::NotFound)));
     let lebs = fs.close().expect("it can be closed");
     assert_ubifs_sound(&lebs, "closed");
     let fs = UbifsMut::open(lebs).expect("it can be opened");
@@ -436,8 +436,8 @@ fn wear_out(shape: UbifsShape, seed: u64, left: u64) {
     faults.lock().expect("nobody panicked").worn_out_in = Some(left);
     let error = refusal::work(&mut fs, &mut synced, &mut random, 5000).expect_err("it is worn");
     match error {
-        Error::Medium(_) => refusal::assert_read_only(&mut fs, &synced),
-        error => assert_eq!(error, Error::NoSpace, "{what}"),
+        FsError::Medium(_) => refusal::assert_read_only(&mut fs, &synced),
+        error => assert_eq!(error, FsError::NoSpace, "{what}"),
     }
     let lebs = fs.volume().clone();
     drop(fs);
@@ -446,7 +446,7 @@ fn wear_out(shape: UbifsShape, seed: u64, left: u64) {
     let mut fs = UbifsMut::open(lebs).unwrap_or_else(|error| panic!("{what}: opened: {error}"));
     refusal::assert_synced(&fs, &synced);
     match refusal::work(&mut fs, &mut synced, &mut random, 20) {
-        Ok(()) | Err(Error::NoSpace) => {}
+        Ok(()) | Err(FsError::NoSpace) => {}
         Err(error) => panic!("{what}: worked on: {error}"),
     }
     refusal::assert_synced(&fs, &synced);
@@ -485,7 +485,7 @@ fn a_leb_that_can_not_be_read_costs_nothing_else() {
         if let Err(error) = worked {
             stopped += 1;
             let expected =
-                matches!(error, Error::Medium(_) | Error::Damaged { .. } | Error::ReadOnly);
+                matches!(error, FsError::Medium(_) | FsError::Damaged { .. } | FsError::ReadOnly);
             assert!(expected, "LEB {lnum}: {error}");
             // Whether it continues or is read-only now: nothing panics, nothing is lost.
             let _ = refusal::work(&mut fs, &mut synced, &mut random, 50);
@@ -516,7 +516,7 @@ fn jffs2_goes_on_until_too_few_blocks_are_good() {
         let worked = refusal::work(&mut fs, &mut synced, &mut random, 1500);
         println!("{failing} of 40 fail: {worked:?}, {:?}", fs.activity());
         match worked {
-            Ok(()) | Err(Error::NoSpace | Error::ReadOnly | Error::Medium(_)) => {}
+            Ok(()) | Err(FsError::NoSpace | FsError::ReadOnly | FsError::Medium(_)) => {}
             Err(error) => panic!("{failing} of 40 fail: {error}"),
         }
         refusal::assert_synced(&fs, &synced);

@@ -1,7 +1,7 @@
 //! The runner's own cost per request, on a device that does nothing.
 use flysch_bench::clock::RealClock;
 use flysch_bench::null::Null;
-use flysch_bench::runner::{Assignment, Options, run};
+use flysch_bench::runner::{Assignment, RunOptions, run};
 use flysch_bench::workload::{Distribution, Order, Workload};
 
 fn main() {
@@ -11,7 +11,7 @@ fn main() {
     let mut lanes = [Null::new(1 << 30, 32, 32 * 4096)];
     let clock = RealClock::new();
     let assignments = [Assignment::new(workload, 0)];
-    match run(&mut lanes, &clock, &assignments, Options::default()) {
+    match run(&mut lanes, &clock, &assignments, RunOptions::default()) {
         Ok(outcome) => {
             let statistics = &outcome.workers[0].statistics;
             let nanos = statistics.runtime_nanos as f64 / statistics.requests() as f64;

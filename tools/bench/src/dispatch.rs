@@ -14,7 +14,7 @@ mod queued;
 use std::fmt;
 use std::time::Duration;
 
-use flysch_api::block::{Completion, Device, Operation, Request};
+use flysch_api::block::{BlockDevice, Completion, Operation, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_geom::class::disk::{MD, Memory};
@@ -110,7 +110,7 @@ fn build(graph: &mut Graph) -> (String, Vec<(ProviderId, usize)>) {
         multipath::create(graph, &format!("m{disk}"), &over, (mode, false)).expect("two paths");
         whole.push(graph.provider(&format!("multipath/m{disk}")).expect("it is there"));
     }
-    let options = stripe::Options { stripe_size: STRIPE, ..stripe::Options::default() };
+    let options = stripe::StripeOptions { stripe_size: STRIPE, ..stripe::StripeOptions::default() };
     stripe::create(graph, "st", &whole, &options).expect("a stripe");
     ("stripe/st".into(), paths)
 }

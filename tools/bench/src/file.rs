@@ -9,7 +9,9 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Cause, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{Clock, DmaRegion, Instant};
 use flysch_api::trace::Passage;
@@ -61,7 +63,7 @@ pub enum OpenError {
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct FileOptions {
     /// Bytes per block, a power of two of at least 512.
     pub block_size: u32,
     /// Create the file with this size if it does not exist.
@@ -70,7 +72,7 @@ pub struct Options {
     pub memory_len: usize,
 }
 
-impl Default for Options {
+impl Default for FileOptions {
     fn default() -> Self {
         Self { block_size: 4096, create_size: None, memory_len: 64 << 20 }
     }
@@ -80,7 +82,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct File {
     file: SystemFile,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     clock: RealClock,
     waiting: Vec<Request>,
@@ -102,7 +104,7 @@ impl File {
     ///
     /// # Errors
     /// [`OpenError`] if it cannot be opened or is too small.
-    pub fn open(path: &Path, options: Options, clock: RealClock) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, options: FileOptions, clock: RealClock) -> Result<Self, OpenError> {
         let block_size = options.block_size;
         if !block_size.is_power_of_two() || !(512..=65_536).contains(&block_size) {
             return Err(OpenError::BlockSize { path: path.to_owned(), block_size });
@@ -117,7 +119,7 @@ impl File {
         if blocks == 0 {
             return Err(OpenError::TooSmall { path: path.to_owned(), bytes, block_size });
         }
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size,
             blocks,
             transfer_max: 1 << 30,
@@ -230,23 +232,23 @@ fn grown(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
 }
 
 /// The system's error as an error of a block device (SPC-5 sense keys and codes).
-fn error_of(error: &io::Error, operation: Operation) -> Error {
-    let medium = |asc, ascq| Error::Medium(Cause::sense(3, asc, ascq));
+fn error_of(error: &io::Error, operation: Operation) -> BlockError {
+    let medium = |asc, ascq| BlockError::Medium(Cause::sense(3, asc, ascq));
     match error.kind() {
         // DATA PROTECT, space allocation failed.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Error::Device(Cause::sense(7, 0x27, 7))
+            BlockError::Device(Cause::sense(7, 0x27, 7))
         }
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::WriteProtected,
-        ErrorKind::Unsupported => Error::Unsupported,
-        ErrorKind::UnexpectedEof => Error::OutOfRange,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => BlockError::WriteProtected,
+        ErrorKind::Unsupported => BlockError::Unsupported,
+        ErrorKind::UnexpectedEof => BlockError::OutOfRange,
         _ if operation == Operation::Read => medium(0x11, 0),
         _ => medium(0x0c, 0),
     }
 }
 
-impl Device for File {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for File {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -256,7 +258,7 @@ impl Device for File {
 
     fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
         self.geometry.check(request).map_err(Refused::Invalid)?;
-        let invalid = |bad| Refused::Invalid(Error::BadData(bad));
+        let invalid = |bad| Refused::Invalid(BlockError::BadData(bad));
         self.geometry.segments.check(&request.data, &self.memory).map_err(invalid)?;
         if self.waiting.len() + self.done.len() >= QUEUE_DEPTH as usize {
             return Err(Refused::Full);

@@ -27,7 +27,7 @@ use self::meter::Meter;
 use self::plan::{Plan, Test};
 use self::results::{Row, SubjectResults, TargetResults};
 use self::run::Runner;
-use self::stack::{Error, Stacks, Subject};
+use self::stack::{FigureError, Stacks, Subject};
 use self::target::FlashTarget;
 
 pub use self::report::render;
@@ -52,7 +52,7 @@ pub fn run(
         for (test, outcome) in runner.run(&mut |test| tell(subject, test)) {
             let (value, reading) = match outcome {
                 Ok((value, reading)) => (Some(value), reading),
-                Err(Error::NoSpace) => (None, Default::default()),
+                Err(FigureError::NoSpace) => (None, Default::default()),
                 Err(error) => {
                     let (subject, test) = (subject.name(), plan.name(test));
                     return Err(format!("{name}: {subject}: {test}: {error}"));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`workload`] | what a workload is, as plain values |
 //! | [`pattern`] | which request comes next |
-//! | [`runner`] | keeps the queues of any [`flysch_api::block::Device`] full, stamps, counts |
+//! | [`runner`] | keeps the queues of any [`flysch_api::block::BlockDevice`] full, stamps, counts |
 //! | [`histogram`], [`statistics`] | what is measured, with constant memory and no allocation |
 //! | [`verify`] | data that says where and when it was written |
 //! | [`results`] | the results, ready to be printed, written as JSON or drawn |

@@ -1,6 +1,6 @@
 //! A block device that does nothing, at once: only the cost of the workload runner remains.
 
-use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockGeometry, Completion, Refused, Request};
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
@@ -8,7 +8,7 @@ use flysch_api::trace::Passage;
 /// Accepts requests, completes them when the doorbell is rung, moves no data.
 #[derive(Debug)]
 pub struct Null {
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     waiting: Box<[(u64, Instant)]>,
     /// Where the next request goes in `waiting`.
@@ -24,7 +24,7 @@ impl Null {
     /// A device of `bytes` bytes in blocks of 512, taking `queue_depth` requests, with
     /// `memory_len` bytes of buffer memory.
     pub fn new(bytes: u64, queue_depth: u32, memory_len: usize) -> Self {
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size: 512,
             blocks: bytes / 512,
             transfer_max: 1 << 30,
@@ -53,8 +53,8 @@ impl Null {
     }
 }
 
-impl Device for Null {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Null {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -100,7 +100,7 @@ impl Device for Null {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flysch_api::block::{Error, Operation};
+    use flysch_api::block::{BlockError, Operation};
     use flysch_api::data::Data;
     use flysch_api::machine::DmaSlice;
 
@@ -133,7 +133,7 @@ mod tests {
         null.ring(now);
         let tokens: Vec<u64> = core::iter::from_fn(|| null.poll(now)).map(|c| c.token).collect();
         assert_eq!(tokens, [2, 3, 4]);
-        assert_eq!(null.submit(&read(6, 4096), now), Err(Refused::Invalid(Error::OutOfRange)));
+        assert_eq!(null.submit(&read(6, 4096), now), Err(Refused::Invalid(BlockError::OutOfRange)));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 
 use crate::jobfile::{Job, JobFile};
 use crate::published::{Column, DEPTHS};
 use crate::results::{About, JobResults};
-use crate::runner::{self, Assignment, Options, Progress, WorkerOutcome};
+use crate::runner::{self, Assignment, Progress, RunOptions, WorkerOutcome};
 use crate::trace::ring::Ring;
 use crate::units::Size;
 use crate::usage::Usage;
@@ -63,7 +63,7 @@ pub enum PlayError {
     },
     /// The runner refused, or the device lost requests.
     #[error(transparent)]
-    Run(#[from] runner::Error),
+    Run(#[from] runner::RunError),
 }
 
 /// The resources that the jobs of a file require from the stack.
@@ -120,7 +120,7 @@ struct Member<'a> {
 /// # Errors
 /// [`PlayError`] if a job does not fit the device or the device loses requests. Failed requests are
 /// reported in the results of their job.
-pub fn play<D: Device, C: Clock>(
+pub fn play<D: BlockDevice, C: Clock>(
     lanes: &mut [D],
     clock: &C,
     file: &JobFile,
@@ -146,11 +146,11 @@ pub fn play<D: Device, C: Clock>(
                 show((index as f64 + progress.fraction) / count);
             }
         };
-        let run_options = Options {
+        let run_options = RunOptions {
             trace_records: options.trace_records,
             progress: Some(&mut on_progress),
             zones: zones.take(),
-            ..Options::default()
+            ..RunOptions::default()
         };
         let outcome = runner::run(lanes, clock, &assignments, run_options)?;
         report(&members, &assignments, (&outcome.workers, &usage), &mut played);
@@ -164,7 +164,7 @@ pub fn play<D: Device, C: Clock>(
 }
 
 /// The zones that the jobs go by, if some do: those of the disk, or such as the jobs say.
-fn zones<D: Device>(
+fn zones<D: BlockDevice>(
     lanes: &[D],
     file: &JobFile,
     reported: Option<Zones>,
@@ -193,7 +193,7 @@ fn zones<D: Device>(
 }
 
 /// The workers of a stage, distributed over the lanes.
-fn assign<'a, D: Device>(
+fn assign<'a, D: BlockDevice>(
     lanes: &[D],
     stage: &'a [Job],
     (group, zone): (&mut u32, u64),

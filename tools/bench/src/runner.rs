@@ -23,7 +23,7 @@ mod zoned;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use flysch_api::block::{self, Device};
+use flysch_api::block::{self, BlockDevice};
 use flysch_api::count::counted;
 use flysch_api::machine::{Clock, Instant, Wake};
 
@@ -61,7 +61,7 @@ impl Assignment {
 
 /// How to run.
 #[derive(Default)]
-pub struct Options<'a> {
+pub struct RunOptions<'a> {
     /// Records kept by each lane's trace; 0 disables tracing.
     pub trace_records: usize,
     /// When this becomes true, the workers stop issuing and the run ends early, in good order.
@@ -72,7 +72,7 @@ pub struct Options<'a> {
     pub zones: Option<Zones>,
 }
 
-impl core::fmt::Debug for Options<'_> {
+impl core::fmt::Debug for RunOptions<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Options")
             .field("trace_records", &self.trace_records)
@@ -154,7 +154,7 @@ pub enum Failure {
         /// Length, bytes.
         length: u32,
         /// The device's error.
-        error: block::Error,
+        error: block::BlockError,
     },
     /// It was slower than demanded over a whole cycle.
     #[error(
@@ -207,7 +207,7 @@ fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
 /// Why a run cannot start, or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RunError {
     /// A request length or offset does not fit the device's blocks.
     #[error(
         "{job}: {what} {value} is not a multiple of the device's block size {block_size}; \
@@ -340,14 +340,14 @@ struct Shared {
 /// Runs `assignments` on `lanes` until all are done.
 ///
 /// # Errors
-/// [`Error`] when a workload does not fit the device, or the device loses requests. Failed
+/// [`RunError`] when a workload does not fit the device, or the device loses requests. Failed
 /// requests are not an error here: they are in each worker's outcome.
-pub fn run<D: Device, C: Clock>(
+pub fn run<D: BlockDevice, C: Clock>(
     lanes: &mut [D],
     clock: &C,
     assignments: &[Assignment],
-    mut options: Options<'_>,
-) -> Result<Outcome, Error> {
+    mut options: RunOptions<'_>,
+) -> Result<Outcome, RunError> {
     let zones = options.zones.take();
     let mut workers = prepare::prepare(lanes, assignments, zones.as_ref())?;
     let mut shared = checking::shared(&mut workers)?;
@@ -398,13 +398,13 @@ pub fn run<D: Device, C: Clock>(
     let state = |worker| watch.as_ref().and_then(|watch| watch.state(worker));
     let finished = workers.into_iter().enumerate();
     let workers = finished.map(|(at, worker)| worker.finish(state(at)));
-    let workers = workers.collect::<Result<_, Error>>()?;
+    let workers = workers.collect::<Result<_, RunError>>()?;
     Ok(Outcome { workers, traces, halts: company.halts, zones: shared.zones })
 }
 
 /// Takes every completion of `lane`. Returns whether there was one.
 #[inline]
-fn collect<D: Device, C: Clock>(
+fn collect<D: BlockDevice, C: Clock>(
     lane: &mut D,
     clock: &C,
     workers: &mut [Worker<'_>],
@@ -444,7 +444,7 @@ impl Round {
 
 /// Lets every worker of lane `index` issue what it may.
 #[inline]
-fn refill<D: Device, C: Clock>(
+fn refill<D: BlockDevice, C: Clock>(
     lane: &mut D,
     index: usize,
     clock: &C,
@@ -469,29 +469,29 @@ fn refill<D: Device, C: Clock>(
 
 /// Nothing to do: waits for the device or for the next relevant instant.
 #[cold]
-fn wait<D: Device, C: Clock>(
+fn wait<D: BlockDevice, C: Clock>(
     lanes: &[D],
     clock: &C,
     workers: &[Worker<'_>],
     (round, steady): (Round, Option<Instant>),
-) -> Result<(), Error> {
+) -> Result<(), RunError> {
     if workers.iter().any(Worker::moves_on) {
         return Ok(());
     }
-    let device = lanes.iter().filter_map(Device::poll_at).min();
+    let device = lanes.iter().filter_map(BlockDevice::poll_at).min();
     let ours = workers.iter().filter_map(Worker::wake_at).min();
     let until = [device, ours, steady].into_iter().flatten().min();
     match clock.wait(until) {
         Wake::Idle if until.is_none() && !round.refused => {
             let in_flight = workers.iter().map(Worker::in_flight).sum();
-            Err(Error::Stalled { in_flight })
+            Err(RunError::Stalled { in_flight })
         }
         Wake::Idle | Wake::Deadline | Wake::Interrupt => Ok(()),
     }
 }
 
 #[cold]
-fn look_around(now: Instant, workers: &mut [Worker<'_>], options: &mut Options<'_>) {
+fn look_around(now: Instant, workers: &mut [Worker<'_>], options: &mut RunOptions<'_>) {
     if options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
         workers.iter_mut().for_each(Worker::stop);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_bench::clock::RealClock;
 use flysch_bench::null::Null;
-use flysch_bench::runner::{Assignment, Options, run};
+use flysch_bench::runner::{Assignment, RunOptions, run};
 use flysch_bench::verify::Method;
 use flysch_bench::workload::{
     BlockSize, Direction, Distribution, Fill, Mix, Order, Verify, Workload,
@@ -40,7 +40,7 @@ fn calls(workload: &Workload, requests: u64) -> u64 {
     let workload = Workload { requests_max: Some(requests), ..workload.clone() };
     let assignments = vec![Assignment::new(workload, 0); 2];
     let before = CALLS.load(Ordering::Relaxed);
-    let options = Options { trace_records: 1000, ..Options::default() };
+    let options = RunOptions { trace_records: 1000, ..RunOptions::default() };
     let outcome = run(&mut lanes, &clock, &assignments, options).unwrap();
     assert_eq!(outcome.workers[0].statistics.requests(), requests);
     CALLS.load(Ordering::Relaxed) - before

@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
 use flysch_cost::measure::{self, Run};
 use flysch_jffs2::{Compressors, Jffs2Mut, WriteOptions};
@@ -103,7 +103,7 @@ fn table() -> Result<(), String> {
 /// A UBIFS that fills a UBI device, on flash in memory. Nothing is compressed: a compressor would
 /// dominate the count.
 fn ubifs() -> UbifsMut<impl flysch_api::volume::VolumeMut> {
-    let flash = FlashImage::new(vec![0xFF; FLASH], Geometry::nand(0, 128 << 10, 2048, 2048));
+    let flash = FlashImage::new(vec![0xFF; FLASH], FlashGeometry::nand(0, 128 << 10, 2048, 2048));
     let options = DeviceOptions::default();
     let device = UbiDevice::format(flash, &FormatOptions::new(1), &options);
     let mut device = device.expect("memory is formatted");
@@ -119,7 +119,7 @@ fn ubifs() -> UbifsMut<impl flysch_api::volume::VolumeMut> {
 
 /// A JFFS2 on flash in memory, uncompressed as well.
 fn jffs2() -> Jffs2Mut<FlashImage<Vec<u8>>> {
-    let mut flash = FlashImage::new(vec![0xFF; FLASH], Geometry::nor(0, 128 << 10));
+    let mut flash = FlashImage::new(vec![0xFF; FLASH], FlashGeometry::nor(0, 128 << 10));
     flysch_jffs2::format(&mut flash, ByteOrder::Little).expect("memory is formatted");
     let options = WriteOptions { compressors: Compressors::none(), ..WriteOptions::default() };
     Jffs2Mut::mount(flash, &options).expect("what was just made")

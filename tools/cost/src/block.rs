@@ -1,7 +1,9 @@
 //! The cost that the block layer adds to a request: a way over disks that have completed everything
 //! when their doorbell rings.
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
@@ -61,7 +63,7 @@ impl Top {
 /// a way, which would then seem to cost it.
 #[derive(Debug)]
 pub struct NullDisk {
-    geometry: Geometry,
+    geometry: BlockGeometry,
     /// Its bytes, and the bits that must be clear in offset and length.
     size: u64,
     mask: u64,
@@ -74,7 +76,7 @@ impl NullDisk {
     /// A disk that takes its data from `memory`.
     #[must_use]
     pub fn new(memory: &DmaRegion) -> Self {
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size: 512,
             blocks: (SIZE / 512) as u64,
             transfer_max: 1 << 20,
@@ -90,8 +92,8 @@ impl NullDisk {
     }
 }
 
-impl Device for NullDisk {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for NullDisk {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -110,7 +112,7 @@ impl Device for NullDisk {
             && (offset | length) & self.mask == 0
             && offset <= self.size - length;
         if !is_plain {
-            return Err(Refused::Invalid(Error::OutOfRange));
+            return Err(Refused::Invalid(BlockError::OutOfRange));
         }
         if self.tokens.len() == 64 {
             return Err(Refused::Full);
@@ -173,20 +175,24 @@ fn build(graph: &mut Graph, top: Top) -> String {
             format!("label/l{}", count - 1)
         }
         Top::Stripe => {
-            stripe::label(graph, "st", &under, &stripe::Options::default()).expect("a stripe");
+            stripe::label(graph, "st", &under, &stripe::StripeOptions::default())
+                .expect("a stripe");
             "stripe/st".into()
         }
         Top::MirrorRead | Top::MirrorWrite => {
-            mirror::label(graph, "gm", &under, &mirror::Options::default()).expect("a mirror");
+            mirror::label(graph, "gm", &under, &mirror::MirrorOptions::default())
+                .expect("a mirror");
             "mirror/gm".into()
         }
         Top::StripeOfMirrorsRead | Top::StripeOfMirrorsWrite => {
             let halves = |graph: &mut Graph, (name, under): (&str, &[ProviderId])| {
-                mirror::label(graph, name, under, &mirror::Options::default()).expect("a mirror");
+                mirror::label(graph, name, under, &mirror::MirrorOptions::default())
+                    .expect("a mirror");
                 graph.provider(&format!("mirror/{name}")).expect("it is there")
             };
             let mirrors = [("m0", &under[..2]), ("m1", &under[2..])].map(|it| halves(graph, it));
-            stripe::label(graph, "st", &mirrors, &stripe::Options::default()).expect("a stripe");
+            stripe::label(graph, "st", &mirrors, &stripe::StripeOptions::default())
+                .expect("a stripe");
             "stripe/st".into()
         }
     }
@@ -222,7 +228,7 @@ pub fn run_alone(depth: u32, count: u32) {
 // Operation and address are separate arguments: in a tuple with the rest they would be in memory,
 // and the compiler would not always see that a loop has one operation and one length.
 #[inline(never)]
-fn measured_device<D: Device>(
+fn measured_device<D: BlockDevice>(
     device: &mut D,
     operation: Operation,
     address: u64,

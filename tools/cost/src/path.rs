@@ -3,14 +3,14 @@
 //! The controller has completed everything when its doorbell write returns, so what remains is the
 //! driver, or driver and disk, and the loop that issues the requests.
 
-use flysch_api::block::{Device, Operation, Request};
+use flysch_api::block::{BlockDevice, Operation, Request};
 use flysch_api::command::{
     Ata, Cdb, Command, Direction, Ended, Mmc, Nvme, Ordering, Port, Protocol, Token,
 };
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_cam::{Disk, Family, Shape};
-use flysch_ufs::{Host, Options, QueueMode};
+use flysch_ufs::{Host, QueueMode, UfsOptions};
 
 use crate::block::{self, Top};
 use crate::budget::{Budget, Goal};
@@ -288,7 +288,7 @@ fn run_ufs(case: &Case, count: u32) {
     machine.set_order(case.order);
     let mcq = case.controller == Controller::UfsMcq;
     let queue = if mcq { QueueMode::Mcq } else { QueueMode::Sdq };
-    let options = Options { queue, interrupts: false, ..Options::default() };
+    let options = UfsOptions { queue, interrupts: false, ..UfsOptions::default() };
     let memory = machine.memory().carve(0, DRIVER_BYTES);
     let mut host = Host::new(machine.clone(), memory, options).expect("options that fit");
     host.bring_up(&machine).expect("bring-up");
@@ -297,7 +297,7 @@ fn run_ufs(case: &Case, count: u32) {
 
 fn run_nvme(case: &Case, count: u32) {
     let machine = NvmeInstantMachine::new(8 << 20);
-    let options = flysch_nvme::Options { interrupts: false, ..Default::default() };
+    let options = flysch_nvme::NvmeOptions { interrupts: false, ..Default::default() };
     let memory = machine.memory().carve(0, DRIVER_BYTES);
     let mut host =
         flysch_nvme::Host::new(machine.clone(), memory, options).expect("options that fit");
@@ -308,9 +308,9 @@ fn run_nvme(case: &Case, count: u32) {
 
 fn run_ahci(case: &Case, count: u32) {
     let machine = AhciInstantMachine::new(8 << 20);
-    let options = flysch_ahci::Options { interrupts: false, ..Default::default() };
+    let options = flysch_ahci::AhciOptions { interrupts: false, ..Default::default() };
     let memory = machine.memory().carve(0, DRIVER_BYTES);
-    let options = flysch_ahci::Options { ports: 1, ..options };
+    let options = flysch_ahci::AhciOptions { ports: 1, ..options };
     let mut host =
         flysch_ahci::Host::new(machine.clone(), memory, options).expect("options that fit");
     host.bring_up(&machine).expect("bring-up");
@@ -322,7 +322,7 @@ fn run_ahci(case: &Case, count: u32) {
 fn run_emmc(case: &Case, count: u32) {
     let machine = EmmcInstantMachine::new(8 << 20);
     let timing = flysch_emmc::Timing::Legacy;
-    let options = flysch_emmc::Options { interrupts: false, timing, ..Default::default() };
+    let options = flysch_emmc::EmmcOptions { interrupts: false, timing, ..Default::default() };
     let memory = machine.memory().carve(0, DRIVER_BYTES);
     let mut host =
         flysch_emmc::Host::new(machine.clone(), memory, options).expect("options that fit");
@@ -384,7 +384,7 @@ where
         write_protected: false,
     };
     let scratch = memory.carve(DRIVER_BYTES, SCRATCH_BYTES);
-    Disk::new(port, shape, scratch, &flysch_cam::Options::default()).expect("a disk")
+    Disk::new(port, shape, scratch, &flysch_cam::DiskOptions::default()).expect("a disk")
 }
 
 // Assertions compare in place: taking a reference to part of an outcome, as `assert_eq` does, makes

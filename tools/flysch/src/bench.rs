@@ -307,13 +307,13 @@ fn run_on(
 
 /// Why no job ran, or the rest of them did not.
 fn refused(name: &str, stack: &mut Disk, error: PlayError) -> Failure {
-    use flysch_bench::runner::Error;
+    use flysch_bench::runner::RunError;
     if let Some(why) = stack.failure() {
         return Failure::of(name, why);
     }
     match error {
-        PlayError::Run(Error::Stalled { .. } | Error::Log { .. }) => Failure::of(name, error),
-        PlayError::Run(Error::ReadOnly { job })
+        PlayError::Run(RunError::Stalled { .. } | RunError::Log { .. }) => Failure::of(name, error),
+        PlayError::Run(RunError::ReadOnly { job })
             if stack.zones().is_ok_and(|zones| zones.is_some()) =>
         {
             Failure::usage(format!(

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use flysch_api::block::{Device, Geometry};
+use flysch_api::block::{BlockDevice, BlockGeometry};
 use flysch_api::count::counted;
 use flysch_api::machine::Clock;
 use flysch_export::{Counts, Event, Handle, Server};
@@ -129,7 +129,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let handle = server.handle();
     cleanup::end_by(move || handle.stop());
     let geometry = stack.geometry();
-    let geometry = Geometry { read_only: geometry.read_only || arguments.read_only, ..geometry };
+    let geometry =
+        BlockGeometry { read_only: geometry.read_only || arguments.read_only, ..geometry };
     let ready = ready(&geometry, &door, &arguments.name, &places);
     if !matches!(door, Door::Ublk(..)) {
         tell(output, &ready)?;
@@ -277,7 +278,7 @@ impl Door {
     }
 }
 
-fn ready(geometry: &Geometry, door: &Door, name: &str, places: &[String]) -> Value {
+fn ready(geometry: &BlockGeometry, door: &Door, name: &str, places: &[String]) -> Value {
     let mut line = json!({
         "event": "ready",
         "name": name,
@@ -313,7 +314,7 @@ fn done(counts: &Counts) -> Value {
 struct Serve<'a> {
     server: &'a Server,
     door: &'a mut Door,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     name: &'a str,
     description: &'a str,
     /// What is reported when clients can connect.
@@ -324,7 +325,7 @@ struct Serve<'a> {
 impl Visitor for Serve<'_> {
     type Output = (Counts, Result<(), Failure>);
 
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+    fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
         let (lane, server) = (&mut lanes[0], self.server);
         let end = matches!(self.door, Door::Nbd { passed: true, .. }).then(|| server.handle());
         let mut log = Log::new(self.output, end);

@@ -90,8 +90,8 @@ impl From<flysch_rig::ParseError> for Failure {
     }
 }
 
-impl From<flysch_rig::Error> for Failure {
-    fn from(error: flysch_rig::Error) -> Self {
+impl From<flysch_rig::TargetError> for Failure {
+    fn from(error: flysch_rig::TargetError) -> Self {
         Self::failed(error)
     }
 }

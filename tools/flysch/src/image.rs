@@ -12,7 +12,8 @@ mod show;
 use std::path::{Path, PathBuf};
 
 use flysch_image::{
-    EccScheme, HashAlgorithm, Image, KeyFile, Options, Room, SharedFileSystem, Volume, Writable,
+    EccScheme, HashAlgorithm, Image, ImageOpenOptions, ImageVolume, KeyFile, Room,
+    SharedFileSystem, Writable,
 };
 use flysch_rig::size;
 
@@ -156,7 +157,7 @@ impl Source {
         let auth = self.auth_key.as_deref().map(|path| (path, self.auth_hash));
         let trust = flysch_image::read_certificates(&self.auth_cert).map_err(Failure::failed)?;
         let keys = flysch_image::read_keys(auth, &self.key, trust).map_err(Failure::failed)?;
-        let options = Options {
+        let options = ImageOpenOptions {
             erase_size: self.erase_size,
             page_size: self.page_size,
             oob_size: self.oob_size,
@@ -188,19 +189,19 @@ impl Source {
     }
 
     /// Whether the user wants this volume.
-    fn wants(&self, volume: &Volume) -> bool {
+    fn wants(&self, volume: &ImageVolume) -> bool {
         self.volume.as_ref().is_none_or(|wanted| {
             *wanted == volume.name || volume.id.is_some_and(|id| *wanted == id.to_string())
         })
     }
 
     /// The file system of a volume, as it is to be shown.
-    fn shown_file_system(&self, volume: &Volume) -> Option<SharedFileSystem> {
+    fn shown_file_system(&self, volume: &ImageVolume) -> Option<SharedFileSystem> {
         if self.lost_found { volume.file_system_with_lost() } else { volume.file_system() }
     }
 
     /// The selected volumes, with the name by which each is shown; at least one.
-    fn volumes<'i>(&self, image: &'i Image) -> Result<Vec<(String, &'i Volume)>, Failure> {
+    fn volumes<'i>(&self, image: &'i Image) -> Result<Vec<(String, &'i ImageVolume)>, Failure> {
         let names = flysch_image::names(image);
         let volumes: Vec<_> = names
             .into_iter()

@@ -93,7 +93,7 @@ fn list(output: &mut Output) -> Result<(), Failure> {
 /// The guest with that kernel, built now if it does not exist.
 fn open_or_build(kernel: Kernel) -> Result<Lab, Failure> {
     match Lab::open_with(kernel) {
-        Err(flysch_lab::Error::NotBuilt(folder)) => {
+        Err(flysch_lab::LabError::NotBuilt(folder)) => {
             if !rustix::process::geteuid().is_root() {
                 return Err(Failure::of(
                     folder.display(),

@@ -1,7 +1,7 @@
 //! `flysch pci`: shows which driver owns which PCI function of this machine, and changes it.
 
 use clap::Subcommand;
-use flysch_vfio::{Address, Change, Error, Function, Tree, Use};
+use flysch_vfio::{Address, Change, Function, Tree, Use, VfioError};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -107,7 +107,7 @@ fn to_json(function: &Function) -> Value {
 fn change(
     addresses: &[Address],
     output: &mut Output,
-    make: impl Fn(Address) -> Result<Vec<Change>, Error>,
+    make: impl Fn(Address) -> Result<Vec<Change>, VfioError>,
 ) -> Result<(), Failure> {
     for address in addresses {
         let changes = make(*address).map_err(Failure::failed)?;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 use flysch_mtd::detect::{self, Hints};
 use flysch_mtd::{FileStorage, PageFormat, Storage};
 
 use crate::lock::Lock;
-use crate::open::{Image, OpenError, Options, SharedStorage};
+use crate::open::{Image, ImageOpenOptions, OpenError, SharedStorage};
 use crate::storage::Window;
 
 /// Page sizes to try if none is given: two sizes may be consistent with one file of out-of-band
@@ -47,10 +47,10 @@ impl Storage for Interleaved {
         self.main.size() / self.page_size * self.stride()
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.size()) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
@@ -74,7 +74,11 @@ impl Image {
     ///
     /// # Errors
     /// Like [`open`](Self::open); [`OpenError::Apart`] if the files do not belong together.
-    pub fn open_with_oob(path: &Path, oob: &Path, options: &Options) -> Result<Self, OpenError> {
+    pub fn open_with_oob(
+        path: &Path,
+        oob: &Path,
+        options: &ImageOpenOptions,
+    ) -> Result<Self, OpenError> {
         let (main, oob) = (Arc::new(FileStorage::open(path)?), Arc::new(FileStorage::open(oob)?));
         let (size, lock) = (main.size(), Lock::shared(main.file())?);
         let sizes = options.page_size.map_or(PAGE_SIZES.to_vec(), |size| vec![size]);

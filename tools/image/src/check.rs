@@ -4,7 +4,7 @@ use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 
-use crate::open::{Contents, Image, Part, Volume};
+use crate::open::{Contents, Image, ImageVolume, Part};
 
 /// A finding of a check, for one volume or for the device below them.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ fn check_flash(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
     }
 }
 
-fn check_volume(volume: &Volume, tell: &mut dyn FnMut(Finding)) {
+fn check_volume(volume: &ImageVolume, tell: &mut dyn FnMut(Finding)) {
     if let Some(ubi) = &volume.ubi {
         ubi.verify().into_iter().for_each(&mut *tell);
     }

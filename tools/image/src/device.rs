@@ -5,17 +5,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use flysch_api::flash::{self, Flash, Geometry};
+use flysch_api::flash::{self, Flash, FlashGeometry};
 use flysch_linux::{Access, MtdDevice};
 use flysch_mtd::Partition;
 use flysch_mtd::detect::{self, Basis, Content, Hints, Region};
 use flysch_wire::jffs2::ByteOrder;
 
-use crate::open::{Image, OpenError, Options, Part, SharedFlash};
+use crate::open::{Image, ImageOpenOptions, OpenError, Part, SharedFlash};
 
 impl Image {
     /// Opens the MTD character device at `path` for reading. Sizes in `options` are not needed.
-    pub(crate) fn open_device(path: &Path, options: &Options) -> Result<Self, OpenError> {
+    pub(crate) fn open_device(path: &Path, options: &ImageOpenOptions) -> Result<Self, OpenError> {
         let device = Arc::new(MtdDevice::open(path, Access::Read)?);
         let whole = *device.geometry();
         let first = u32::try_from(options.offset / u64::from(whole.erase_size));
@@ -64,8 +64,8 @@ impl Image {
 }
 
 /// One content, on the blocks that contain it.
-fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, flash::Error> {
-    let whole: Geometry = *flash.geometry();
+fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, flash::FlashError> {
+    let whole: FlashGeometry = *flash.geometry();
     let first = whole.block_of(region.range.start);
     let blocks = whole.block_of(region.range.end.saturating_sub(1)) + 1 - first;
     let flash: SharedFlash = Arc::new(Partition::new(flash, first, blocks)?);
@@ -75,16 +75,16 @@ fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, f
     Ok(Part::open(
         region,
         flash,
-        &Options { erase_size: Some(whole.erase_size), ..Options::default() },
+        &ImageOpenOptions { erase_size: Some(whole.erase_size), ..ImageOpenOptions::default() },
     ))
 }
 
 /// A content whose location the kernel knows.
-fn known(content: Content, range: Range<u64>, geometry: Geometry) -> Region {
+fn known(content: Content, range: Range<u64>, geometry: FlashGeometry) -> Region {
     Region { content, range, geometry, basis: Basis::Named, conflict: None }
 }
 
-fn is_erased<F: Flash>(flash: &F) -> Result<bool, flash::Error> {
+fn is_erased<F: Flash>(flash: &F) -> Result<bool, flash::FlashError> {
     let geometry = flash.geometry();
     let mut block = vec![0; geometry.erase_size as usize];
     for number in 0..geometry.blocks() {
@@ -93,7 +93,7 @@ fn is_erased<F: Flash>(flash: &F) -> Result<bool, flash::Error> {
         }
         let bytes = &mut block[..geometry.block_len(number) as usize];
         match flash.read(geometry.block_start(number), bytes) {
-            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
             Err(error) => return Err(error),
         }
         if bytes.iter().any(|&byte| byte != 0xFF) {

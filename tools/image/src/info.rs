@@ -6,7 +6,7 @@ use flysch_api::flash::Kind;
 use flysch_api::vfs::FileSystem;
 use flysch_mtd::detect::{Basis, Content};
 
-use crate::open::{Contents, Device, Image, Part, Volume};
+use crate::open::{Contents, Image, ImageDevice, ImageVolume, Part};
 
 /// One line of information.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -69,7 +69,7 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
 
 /// The kind of flash it is for, if that can be determined.
 fn flash_kind(image: &Image, part: &Part) -> Option<Kind> {
-    let in_blocks = |volume: &Volume| match &volume.contents {
+    let in_blocks = |volume: &ImageVolume| match &volume.contents {
         Contents::Jffs2(fs) => fs.facts().clean_markers > 0,
         _ => false,
     };
@@ -85,7 +85,7 @@ fn flash_kind(image: &Image, part: &Part) -> Option<Kind> {
 
 /// Damage of the image as a whole and of the selected volumes, because of which some of the
 /// information shown is uncertain; `check` gives details.
-pub fn faults(image: &Image, wants: &dyn Fn(&Volume) -> bool) -> Vec<String> {
+pub fn faults(image: &Image, wants: &dyn Fn(&ImageVolume) -> bool) -> Vec<String> {
     let mut faults = vec![];
     for part in &image.parts {
         faults.extend(part.failure.clone());
@@ -130,7 +130,7 @@ fn device_facts_of_linux(device: &flysch_linux::MtdDevice, facts: &mut Vec<Fact>
     }
 }
 
-fn device_facts(device: &Device, facts: &mut Vec<Fact>) {
+fn device_facts(device: &ImageDevice, facts: &mut Vec<Fact>) {
     let image = device.image();
     facts.push(fact("image sequence number", image.image_sequence));
     facts.push(fact("PEBs", image.pebs));
@@ -140,7 +140,7 @@ fn device_facts(device: &Device, facts: &mut Vec<Fact>) {
 }
 
 /// Facts about a volume.
-pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
+pub fn volume_facts(volume: &ImageVolume) -> Vec<Fact> {
     let mut facts = vec![fact("name", &volume.name), fact("format", volume.format())];
     if let Some(ubi) = &volume.ubi {
         let info = ubi.info();

@@ -31,15 +31,15 @@ pub use edit::{
     Clause, EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
     tree_bytes,
 };
-pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
+pub use extract::{ExtractOptions, Extraction, Failure, Progress, extract, extract_raw};
 pub use flysch_mtd::Scheme as EccScheme;
 pub use flysch_ubifs::{HashAlgorithm, Keys, Verified};
 pub use info::{Fact, facts, faults, volume_facts};
 pub use keys::{KeyFile, KeyFileError, read_keys};
 pub use lock::Exclusive;
 pub use open::{
-    Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, SharedVolume,
-    Volume, names,
+    Contents, Image, ImageDevice, ImageOpenOptions, ImageVolume, OpenError, Part, SharedFileSystem,
+    SharedFlash, SharedVolume, names,
 };
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};

@@ -7,7 +7,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
+    Attributes, DeviceNumber, Entry, FileFlags, FileKind, FileSystem, FsError, Inode, NameVisitor,
     Statistics, Timestamp, Visitor,
 };
 
@@ -34,7 +34,7 @@ impl WithLost {
             1 => NAME.to_string(),
             _ => format!("{NAME}-{number}"),
         });
-        let is_free = |name: &String| fs.lookup(root, name.as_bytes()) == Err(Error::NotFound);
+        let is_free = |name: &String| fs.lookup(root, name.as_bytes()) == Err(FsError::NotFound);
         let name = names.take(1000).find(is_free).unwrap_or_default().into_bytes();
         // A root that cannot be read at all gets the name it should have.
         let name = if name.is_empty() { NAME.as_bytes().to_vec() } else { name };
@@ -67,7 +67,7 @@ impl WithLost {
 
     /// Number of links of a file with one name; for a directory also its own `.`, and `..` of each
     /// subdirectory.
-    fn links(&self, inode: Inode, kind: FileKind) -> Result<u32, Error> {
+    fn links(&self, inode: Inode, kind: FileKind) -> Result<u32, FsError> {
         if kind != FileKind::Directory {
             return Ok(1);
         }
@@ -96,10 +96,10 @@ impl FileSystem for WithLost {
         self.fs.statistics()
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         if directory == DIRECTORY {
             let found = self.lost.iter().find(|file| Self::entry_name(file.0).as_bytes() == name);
-            return found.map(|file| file.0).ok_or(Error::NotFound);
+            return found.map(|file| file.0).ok_or(FsError::NotFound);
         }
         if directory == self.root && name == self.name {
             return Ok(DIRECTORY);
@@ -107,7 +107,7 @@ impl FileSystem for WithLost {
         self.fs.lookup(directory, name)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
         if inode == DIRECTORY {
             return Ok(self.directory());
         }
@@ -123,7 +123,12 @@ impl FileSystem for WithLost {
         Ok(attributes)
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         if directory == DIRECTORY {
             self.list_lost(position, visit);
             return Ok(());
@@ -147,27 +152,27 @@ impl FileSystem for WithLost {
         listed
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         if inode == DIRECTORY {
-            return Err(Error::IsDirectory);
+            return Err(FsError::IsDirectory);
         }
         self.fs.read(inode, offset, buffer)
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         if inode == DIRECTORY {
-            return Err(Error::IsDirectory);
+            return Err(FsError::IsDirectory);
         }
         self.fs.next_data(inode, offset)
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         if inode == DIRECTORY { Ok(()) } else { self.fs.list_xattrs(inode, visit) }
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         if inode == DIRECTORY {
-            return Err(Error::NoAttribute);
+            return Err(FsError::NoAttribute);
         }
         self.fs.read_xattr(inode, name, buffer)
     }

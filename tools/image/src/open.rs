@@ -31,7 +31,7 @@ pub(crate) type SharedStorage = Arc<dyn Storage + Send + Sync>;
 
 /// What the user knows better than detection.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ImageOpenOptions {
     /// Bytes of an erase block.
     pub erase_size: Option<u32>,
     /// Bytes of a page, without out-of-band bytes.
@@ -48,7 +48,7 @@ pub struct Options {
     pub keys: Option<Arc<Keys>>,
 }
 
-impl Options {
+impl ImageOpenOptions {
     pub(crate) fn hints(&self) -> Hints {
         let Self { erase_size, page_size, oob_size, ecc, .. } = *self;
         Hints { erase_size, page_size, oob_size, ecc }
@@ -63,7 +63,7 @@ pub enum OpenError {
     File(#[from] io::Error),
     /// The flash in it.
     #[error("cannot be read: {0}")]
-    Flash(#[from] flash::Error),
+    Flash(#[from] flash::FlashError),
     /// It is a device to which Linux denies access.
     #[error("{0}")]
     Device(#[from] flysch_linux::OpenError),
@@ -137,9 +137,9 @@ pub struct Part {
     /// Its flash.
     pub flash: SharedFlash,
     /// UBI devices in it, if it is UBI.
-    pub devices: Vec<Device>,
+    pub devices: Vec<ImageDevice>,
     /// Its volumes: those of its UBI devices, or the single one that it is.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<ImageVolume>,
     /// Why it could not be opened.
     pub failure: Option<String>,
 }
@@ -151,7 +151,7 @@ impl std::fmt::Debug for Part {
 }
 
 /// A UBI device.
-pub type Device = Ubi<SharedFlash>;
+pub type ImageDevice = Ubi<SharedFlash>;
 
 /// The contents of a volume.
 pub enum Contents {
@@ -177,7 +177,7 @@ impl std::fmt::Debug for Contents {
 }
 
 /// One volume: a UBI volume, a bare UBIFS, a JFFS2.
-pub struct Volume {
+pub struct ImageVolume {
     /// Its name: that of the UBI volume, otherwise of its format.
     pub name: String,
     /// ID of the UBI volume.
@@ -188,7 +188,7 @@ pub struct Volume {
     pub contents: Contents,
 }
 
-impl std::fmt::Debug for Volume {
+impl std::fmt::Debug for ImageVolume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
     }
@@ -204,7 +204,7 @@ impl Contents {
     }
 }
 
-impl Volume {
+impl ImageVolume {
     /// What was verified with a key in its file system; `None` without one.
     pub fn verified(&self) -> Option<flysch_ubifs::Verified> {
         match &self.contents {
@@ -261,7 +261,7 @@ impl Image {
     ///
     /// # Errors
     /// The file cannot be read or contains nothing known. Damage is not such an error.
-    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, options: &ImageOpenOptions) -> Result<Self, OpenError> {
         if flysch_linux::is_mtd(path) {
             return Self::open_device(path, options);
         }
@@ -280,7 +280,7 @@ impl Image {
     pub fn in_storage(
         name: &Path,
         storage: Arc<dyn Storage + Send + Sync>,
-        options: &Options,
+        options: &ImageOpenOptions,
     ) -> Result<Self, OpenError> {
         let size = storage.size();
         if size == 0 {
@@ -308,7 +308,7 @@ impl Image {
         size: u64,
         storage: SharedStorage,
         page_format: Option<PageFormat>,
-        options: &Options,
+        options: &ImageOpenOptions,
     ) -> Result<Self, OpenError> {
         let hints = options.hints();
         let regions = match &page_format {
@@ -348,13 +348,13 @@ impl Image {
     }
 
     /// All volumes.
-    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+    pub fn volumes(&self) -> impl Iterator<Item = &ImageVolume> {
         self.parts.iter().flat_map(|part| &part.volumes)
     }
 }
 
 /// An erased flash is an empty JFFS2.
-fn is_erased(storage: &SharedStorage) -> Result<bool, flash::Error> {
+fn is_erased(storage: &SharedStorage) -> Result<bool, flash::FlashError> {
     let mut window = vec![0; 1 << 16];
     let mut at = 0;
     while at < storage.size() {
@@ -369,8 +369,8 @@ fn is_erased(storage: &SharedStorage) -> Result<bool, flash::Error> {
 }
 
 /// Erased flash whose erase block size the user gave, as the empty JFFS2 that Linux mounts from it.
-fn erased_part(storage: &SharedStorage, options: &Options) -> Option<Part> {
-    let geometry = flash::Geometry::nor(storage.size(), options.erase_size?);
+fn erased_part(storage: &SharedStorage, options: &ImageOpenOptions) -> Option<Part> {
+    let geometry = flash::FlashGeometry::nor(storage.size(), options.erase_size?);
     let (content, range) = (Content::Jffs2(ByteOrder::Little), 0..storage.size());
     let region = Region { content, range, geometry, basis: Basis::Named, conflict: None };
     let flash: SharedFlash = Arc::new(PlainImage::new(storage.clone(), geometry));
@@ -383,7 +383,7 @@ fn region_flash(
     storage: &SharedStorage,
     format: Option<&PageFormat>,
     region: &Region,
-) -> Result<SharedFlash, flash::Error> {
+) -> Result<SharedFlash, flash::FlashError> {
     let (start, len) = (region.range.start, region.range.end - region.range.start);
     let Some(format) = format else {
         let window = Window { storage: storage.clone(), start, len };
@@ -403,7 +403,7 @@ fn region_flash(
 }
 
 impl Part {
-    pub(crate) fn open(region: Region, flash: SharedFlash, options: &Options) -> Self {
+    pub(crate) fn open(region: Region, flash: SharedFlash, options: &ImageOpenOptions) -> Self {
         let mut part = Self { region, flash, devices: vec![], volumes: vec![], failure: None };
         match part.region.content {
             Content::Ubi { .. } => part.open_ubi(options),
@@ -413,7 +413,7 @@ impl Part {
         part
     }
 
-    fn open_ubi(&mut self, options: &Options) {
+    fn open_ubi(&mut self, options: &ImageOpenOptions) {
         if self.region.basis == Basis::Assumed {
             let why = "there is only one UBI header, which does not say how large erase blocks \
                        are; name their size (--erase-size)";
@@ -435,7 +435,7 @@ impl Part {
         }
     }
 
-    fn open_ubifs(&mut self, options: &Options) {
+    fn open_ubifs(&mut self, options: &ImageOpenOptions) {
         let contents = match FlatImage::open(self.flash.clone()) {
             None => Contents::Broken(self.flash.clone(), "the superblock is damaged".into()),
             Some(volume) => match open_ubifs(Arc::new(volume), options) {
@@ -443,14 +443,19 @@ impl Part {
                 Err(error) => Contents::Broken(self.flash.clone(), why_not(error)),
             },
         };
-        self.volumes.push(Volume { name: "ubifs".into(), id: None, ubi: None, contents });
+        self.volumes.push(ImageVolume { name: "ubifs".into(), id: None, ubi: None, contents });
     }
 
     fn open_jffs2(&mut self, order: ByteOrder) {
         match Jffs2::mount(self.flash.clone(), Some(order)) {
             Ok(fs) => {
                 let contents = Contents::Jffs2(Arc::new(fs));
-                self.volumes.push(Volume { name: "jffs2".into(), id: None, ubi: None, contents });
+                self.volumes.push(ImageVolume {
+                    name: "jffs2".into(),
+                    id: None,
+                    ubi: None,
+                    contents,
+                });
             }
             Err(error) => self.failure = Some(error.to_string()),
         }
@@ -459,7 +464,7 @@ impl Part {
 
 fn open_ubifs(
     volume: SharedVolume,
-    options: &Options,
+    options: &ImageOpenOptions,
 ) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
     let keys = options.keys.clone();
     Ubifs::open(volume, &flysch_ubifs::OpenOptions { keys, ..Default::default() })
@@ -486,7 +491,7 @@ fn why_not(error: flysch_ubifs::OpenError) -> String {
     }
 }
 
-fn ubi_volume(ubi: UbiVolume<SharedFlash>, options: &Options) -> Volume {
+fn ubi_volume(ubi: UbiVolume<SharedFlash>, options: &ImageOpenOptions) -> ImageVolume {
     let info = ubi.info();
     let name = match info.name.is_empty() {
         true => format!("volume-{}", info.id),
@@ -494,12 +499,12 @@ fn ubi_volume(ubi: UbiVolume<SharedFlash>, options: &Options) -> Volume {
     };
     let id = Some(info.id);
     let contents = ubi_contents(&ubi, options);
-    Volume { name, id, ubi: Some(ubi), contents }
+    ImageVolume { name, id, ubi: Some(ubi), contents }
 }
 
 /// The contents of a volume, judged by everything readable in it. A page that error correction gave
 /// up does not decide: the checksums of its contents do.
-fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &Options) -> Contents {
+fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &ImageOpenOptions) -> Contents {
     let raw = || -> SharedFlash { Arc::new(ubi.clone()) };
     let info = ubi.info();
     if info.kind == VolumeKind::Static || info.map.is_empty() {
@@ -532,10 +537,10 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &Options) -> Contents {
 fn starts_with_jffs2(
     ubi: &UbiVolume<SharedFlash>,
     lnum: u32,
-) -> Result<Option<ByteOrder>, flash::Error> {
+) -> Result<Option<ByteOrder>, flash::FlashError> {
     let mut bytes = [0; 12];
     match flysch_api::volume::Volume::read(ubi, lnum, 0, &mut bytes) {
-        Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+        Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
         Err(error) => return Err(error),
     }
     Ok(flysch_wire::jffs2::detect(&bytes))

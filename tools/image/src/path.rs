@@ -1,6 +1,6 @@
 //! Paths inside an image.
 
-use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{FileKind, FileSystem, FsError, Inode};
 
 /// Maximum number of symlinks in one path, as in Linux.
 const LINKS_MAX: usize = 40;
@@ -16,7 +16,7 @@ pub enum PathError {
         /// The path up to that part.
         path: String,
         /// The error there.
-        error: Error,
+        error: FsError,
     },
     /// It contains endless symlinks.
     #[error("/{path}: too many symlinks lead to each other")]

@@ -1,6 +1,6 @@
 //! Parts of image files.
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 use flysch_mtd::{Storage, StorageMut};
 
 /// Maximum growth of a file because of its contents: a damaged number in it must not fill the disk.
@@ -20,10 +20,10 @@ impl<S: Storage> Storage for Window<S> {
         self.len
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.len) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         self.storage.read_at(self.start + offset, buffer)
     }
@@ -35,15 +35,15 @@ impl<S: Storage> Storage for Window<S> {
 }
 
 impl<S: StorageMut> StorageMut for Window<S> {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.len) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         self.storage.write_at(self.start + offset, bytes)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.storage.sync()
     }
 }

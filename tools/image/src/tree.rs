@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError, Inode};
 
 /// Deepest directory that is entered: deeper ones occur only in malicious images.
 pub(crate) const DEPTH_MAX: usize = 1024;
@@ -18,7 +18,7 @@ pub struct Node<'a> {
     /// Its type according to the directory.
     pub kind: FileKind,
     /// The result of `stat`.
-    pub attributes: Result<Attributes, Error>,
+    pub attributes: Result<Attributes, FsError>,
 }
 
 /// One name in a directory.
@@ -30,7 +30,7 @@ pub(crate) struct Child {
 }
 
 /// All names of a directory, as far as they can be read, and the errors for the rest.
-pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Result<(), Error>) {
+pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Result<(), FsError>) {
     let mut children = vec![];
     let result = fs.list(directory, 0, &mut |entry| {
         children.push(Child { name: entry.name.to_vec(), inode: entry.inode, kind: entry.kind });
@@ -40,7 +40,7 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
 }
 
 /// Receives the nodes of a walk, or the path of a directory and its error.
-pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], Error)>) -> Result<(), E> + 'v;
+pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], FsError)>) -> Result<(), E> + 'v;
 
 /// Visits `start` and everything below it down to `depth` directories, parents first, names in
 /// order. Errors of directories are reported with their path and do not end the walk.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::{Error, Kernel};
+use crate::{Kernel, LabError};
 
 /// The release that provides the guest's mtd-utils and, unless another one is requested, its
 /// kernel.
@@ -53,15 +53,19 @@ fn packages(kernel: Kernel) -> String {
     }
 }
 
-pub(crate) fn build(folder: &Path, kernel: Kernel, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    fs::create_dir_all(folder).map_err(Error::file(folder))?;
-    let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
+pub(crate) fn build(
+    folder: &Path,
+    kernel: Kernel,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), LabError> {
+    fs::create_dir_all(folder).map_err(LabError::file(folder))?;
+    let scratch = tempfile::tempdir_in(folder).map_err(LabError::file(folder))?;
     let tree = scratch.path().join("tree");
     say("unpacking a Debian tree with its kernel");
     bootstrap(&tree, &packages(kernel))?;
     let version = kernel_version(&tree)?;
     let install = |from: &Path, name: &str| {
-        fs::copy(from, folder.join(name)).map(drop).map_err(Error::file(from))
+        fs::copy(from, folder.join(name)).map(drop).map_err(LabError::file(from))
     };
     install(&tree.join(format!("boot/vmlinuz-{version}")), KERNEL)?;
     say("making the start-up archive");
@@ -70,16 +74,16 @@ pub(crate) fn build(folder: &Path, kernel: Kernel, say: &mut dyn FnMut(&str)) ->
     archive(&tree, &early, &folder.join(ARCHIVE))?;
     say("making the disk");
     let start = tree.join("sbin/flysch-run");
-    fs::write(&start, RUN).map_err(Error::file(&start))?;
+    fs::write(&start, RUN).map_err(LabError::file(&start))?;
     for name in [format!("boot/initrd.img-{version}"), format!("boot/vmlinuz-{version}")] {
         let _ = fs::remove_file(tree.join(name));
     }
     disk(&tree, &folder.join(DISK))?;
     let stamp = folder.join(STAMP);
-    fs::write(&stamp, recipe(kernel)).map_err(Error::file(&stamp))
+    fs::write(&stamp, recipe(kernel)).map_err(LabError::file(&stamp))
 }
 
-fn bootstrap(tree: &Path, packages: &str) -> Result<(), Error> {
+fn bootstrap(tree: &Path, packages: &str) -> Result<(), LabError> {
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=minbase", "--aptopt=APT::Install-Recommends \"false\""])
         .arg(format!("--include={packages}"));
@@ -90,11 +94,11 @@ fn bootstrap(tree: &Path, packages: &str) -> Result<(), Error> {
     run(make, "mmdebstrap")
 }
 
-fn kernel_version(tree: &Path) -> Result<String, Error> {
+fn kernel_version(tree: &Path) -> Result<String, LabError> {
     let modules = tree.join("usr/lib/modules");
-    let mut entries = fs::read_dir(&modules).map_err(Error::file(&modules))?;
-    let first = entries.next().transpose().map_err(Error::file(&modules))?;
-    first.map(|entry| entry.file_name().to_string_lossy().into_owned()).ok_or(Error::Failed {
+    let mut entries = fs::read_dir(&modules).map_err(LabError::file(&modules))?;
+    let first = entries.next().transpose().map_err(LabError::file(&modules))?;
+    first.map(|entry| entry.file_name().to_string_lossy().into_owned()).ok_or(LabError::Failed {
         program: "mmdebstrap".into(),
         said: "the tree has no kernel".into(),
     })
@@ -102,15 +106,15 @@ fn kernel_version(tree: &Path) -> Result<String, Error> {
 
 /// The contents of the start-up archive: busybox, the early modules in load order, the start
 /// script.
-fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
+fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), LabError> {
     for name in ["bin", "modules", "proc", "sys", "dev", "disk", "memory", "root"] {
         let folder = early.join(name);
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
     }
     let busybox = tree.join("usr/bin/busybox");
-    fs::copy(&busybox, early.join("bin/busybox")).map_err(Error::file(&busybox))?;
+    fs::copy(&busybox, early.join("bin/busybox")).map_err(LabError::file(&busybox))?;
     let init = early.join("init");
-    fs::write(&init, INIT).map_err(Error::file(&init))?;
+    fs::write(&init, INIT).map_err(LabError::file(&init))?;
     run(
         {
             let mut chmod = Command::new("chmod");
@@ -148,7 +152,7 @@ fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
 }
 
 /// Packs the early tree in the "newc" format that the kernel unpacks, with the tree's own busybox.
-fn archive(tree: &Path, early: &Path, to: &Path) -> Result<(), Error> {
+fn archive(tree: &Path, early: &Path, to: &Path) -> Result<(), LabError> {
     let mut pack = Command::new("sh");
     pack.current_dir(early)
         .args(["-c", "find . | \"$0\" cpio -o -H newc"])
@@ -156,7 +160,7 @@ fn archive(tree: &Path, early: &Path, to: &Path) -> Result<(), Error> {
     run_into(pack, "cpio", to)
 }
 
-fn disk(tree: &Path, to: &Path) -> Result<(), Error> {
+fn disk(tree: &Path, to: &Path) -> Result<(), LabError> {
     let _ = fs::remove_file(to);
     let mut make = Command::new("mke2fs");
     make.args(["-q", "-t", "ext4", "-O", "^has_journal", "-d"]).arg(tree).arg(to).arg(DISK_SIZE);
@@ -205,15 +209,15 @@ pub(crate) fn build_modules(
     folder: &Path,
     modules: &Modules,
     say: &mut dyn FnMut(&str),
-) -> Result<(), Error> {
+) -> Result<(), LabError> {
     let kernel = folder.join(KERNEL);
-    let version = version_of(&fs::read(&kernel).map_err(Error::file(&kernel))?);
-    let version = version.ok_or_else(|| Error::Failed {
+    let version = version_of(&fs::read(&kernel).map_err(LabError::file(&kernel))?);
+    let version = version.ok_or_else(|| LabError::Failed {
         program: "linux".into(),
         said: format!("{} does not report its version", kernel.display()),
     })?;
     say(&format!("building {} with {}", modules.names.join(" and "), modules.name));
-    let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
+    let scratch = tempfile::tempdir_in(folder).map_err(LabError::file(folder))?;
     let tree = scratch.path().join("tree");
     let series: Vec<&str> = version.split('.').take(2).collect();
     let series = series.join(".");
@@ -221,21 +225,21 @@ pub(crate) fn build_modules(
         format!("linux-headers-{version},linux-source-{series},gcc,libc6-dev,make,kmod,xz-utils");
     bootstrap(&tree, &packages)?;
     let script = tree.join("build-modules");
-    fs::write(&script, modules.script).map_err(Error::file(&script))?;
+    fs::write(&script, modules.script).map_err(LabError::file(&script))?;
     if let Some((name, text)) = modules.more {
         let more = tree.join(name);
-        fs::write(&more, text).map_err(Error::file(&more))?;
+        fs::write(&more, text).map_err(LabError::file(&more))?;
     }
     let mut make = Command::new("chroot");
     make.arg(&tree).args(["/bin/sh", "/build-modules", &version, &series]);
     run(make, "make")?;
     let to = folder.join(modules.name);
-    fs::create_dir_all(&to).map_err(Error::file(&to))?;
+    fs::create_dir_all(&to).map_err(LabError::file(&to))?;
     for name in modules.names {
         let from = tree.join(format!("build/{name}/{name}.ko"));
-        fs::copy(&from, to.join(format!("{name}.ko"))).map_err(Error::file(&from))?;
+        fs::copy(&from, to.join(format!("{name}.ko"))).map_err(LabError::file(&from))?;
     }
-    fs::write(to.join(STAMP), modules_recipe(folder, modules)).map_err(Error::file(&to))
+    fs::write(to.join(STAMP), modules_recipe(folder, modules)).map_err(LabError::file(&to))
 }
 
 /// Everything that determines the modules: how they are built, and the kernel.
@@ -254,33 +258,33 @@ pub(crate) fn version_of(kernel: &[u8]) -> Option<String> {
     String::from_utf8(text[..len].to_vec()).ok().filter(|text| !text.is_empty())
 }
 
-fn run(mut command: Command, package: &'static str) -> Result<(), Error> {
+fn run(mut command: Command, package: &'static str) -> Result<(), LabError> {
     finish(command.stdout(Stdio::null()), package).map(drop)
 }
 
-fn run_into(mut command: Command, package: &'static str, to: &Path) -> Result<(), Error> {
-    let file = fs::File::create(to).map_err(Error::file(to))?;
+fn run_into(mut command: Command, package: &'static str, to: &Path) -> Result<(), LabError> {
+    let file = fs::File::create(to).map_err(LabError::file(to))?;
     finish(command.stdout(file), package).map(drop)
 }
 
-fn output(mut command: Command, package: &'static str) -> Result<String, Error> {
+fn output(mut command: Command, package: &'static str) -> Result<String, LabError> {
     let bytes = finish(command.stdout(Stdio::piped()), package)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn finish(command: &mut Command, package: &'static str) -> Result<Vec<u8>, Error> {
+fn finish(command: &mut Command, package: &'static str) -> Result<Vec<u8>, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let child = started.map_err(|_| Error::Missing { program: package, package })?;
+    let child = started.map_err(|_| LabError::Missing { program: package, package })?;
     let done = child
         .wait_with_output()
-        .map_err(|error| Error::Failed { program: program.clone(), said: error.to_string() })?;
+        .map_err(|error| LabError::Failed { program: program.clone(), said: error.to_string() })?;
     if done.status.success() {
         return Ok(done.stdout);
     }
     let said = String::from_utf8_lossy(&done.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
-    Err(Error::Failed { program, said: last.to_owned() })
+    Err(LabError::Failed { program, said: last.to_owned() })
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use flysch_qemu::{Boot, Device, Guest};
+use flysch_qemu::{Boot, Guest, QemuDevice};
 
-use crate::{Error, build};
+use crate::{LabError, build};
 
 /// A job for the guest.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Job<'a> {
     /// Maximum time to wait for the end.
     pub timeout: Duration,
     /// Devices to test drivers on.
-    pub devices: &'a [Device],
+    pub devices: &'a [QemuDevice],
     /// Additional arguments for QEMU.
     pub arguments: &'a [String],
     /// QEMU's arguments for the guest's first virtio disk, if it is not the lab's own file: they
@@ -116,10 +116,10 @@ pub(crate) fn run(
     lab: &Path,
     job: &Job<'_>,
     watch: &mut dyn FnMut() -> bool,
-) -> Result<Done, Error> {
+) -> Result<Done, LabError> {
     let file = |name: &str| job.share.join(name);
     let _traces = Traces::new(job.share);
-    fs::write(file(SCRIPT), job.script).map_err(Error::file(job.share))?;
+    fs::write(file(SCRIPT), job.script).map_err(LabError::file(job.share))?;
     let boot = boot(lab, job);
     let guest = Guest::start(&boot)?;
     let deadline = Instant::now().checked_add(job.timeout);
@@ -133,10 +133,10 @@ pub(crate) fn run(
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             let seconds = job.timeout.as_secs();
-            return Err(Error::TimedOut { seconds, console: tail(&console()) });
+            return Err(LabError::TimedOut { seconds, console: tail(&console()) });
         }
         if !goes_on {
-            return Err(Error::Stopped);
+            return Err(LabError::Stopped);
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -145,9 +145,9 @@ pub(crate) fn run(
         if let (false, Some(failure)) = (ended.success(), guest.failure(&boot)) {
             return Err(failure.into());
         }
-        return Err(Error::NoResult(tail(&console())));
+        return Err(LabError::NoResult(tail(&console())));
     };
-    let output = fs::read(file(OUTPUT)).map_err(Error::file(job.share))?;
+    let output = fs::read(file(OUTPUT)).map_err(LabError::file(job.share))?;
     let output = String::from_utf8_lossy(&output).into_owned();
     Ok(Done { status, output, console: console() })
 }

@@ -24,7 +24,7 @@ pub mod manifest;
 
 use std::path::{Path, PathBuf};
 
-pub use flysch_qemu::Device;
+pub use flysch_qemu::QemuDevice;
 pub use guest::{Done, Job};
 
 /// The folder of the lab unless `FLYSCH_LAB` names another one.
@@ -47,7 +47,7 @@ impl Kernel {
 
 /// Why the lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum LabError {
     /// The lab was not built, or was built by an older recipe.
     #[error("there is no lab in {}: run `flysch lab build` as root", .0.display())]
     NotBuilt(PathBuf),
@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// QEMU could not be started, or refused its arguments.
     #[error(transparent)]
-    Qemu(#[from] flysch_qemu::Error),
+    Qemu(#[from] flysch_qemu::QemuError),
     /// The function that watches the guest asked to stop.
     #[error("the guest was stopped")]
     Stopped,
@@ -94,7 +94,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl LabError {
     fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |source| Self::File { path: path.to_path_buf(), source }
     }
@@ -125,8 +125,8 @@ impl Lab {
     /// `backports`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there is none, or one made by an older recipe.
-    pub fn open() -> Result<Self, Error> {
+    /// [`LabError::NotBuilt`] if there is none, or one made by an older recipe.
+    pub fn open() -> Result<Self, LabError> {
         let is_newer = std::env::var("FLYSCH_LAB_KERNEL").is_ok_and(|name| name == "backports");
         Self::open_with(if is_newer { Kernel::Backports } else { Kernel::Release })
     }
@@ -135,12 +135,12 @@ impl Lab {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(kernel: Kernel) -> Result<Self, Error> {
+    pub fn open_with(kernel: Kernel) -> Result<Self, LabError> {
         let folder = Self::folder_of(kernel);
         let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
         match stamp == build::recipe(kernel) {
             true => Ok(Self { folder, kernel }),
-            false => Err(Error::NotBuilt(folder)),
+            false => Err(LabError::NotBuilt(folder)),
         }
     }
 
@@ -157,10 +157,10 @@ impl Lab {
     /// # Errors
     /// The error names what is missing or went wrong. A half-built lab is never taken for a
     /// complete one.
-    pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), LabError> {
         for kernel in Kernel::ALL {
             let lab = match Self::open_with(kernel) {
-                Err(Error::NotBuilt(_)) => Self::build_guest(kernel, say)?,
+                Err(LabError::NotBuilt(_)) => Self::build_guest(kernel, say)?,
                 opened => opened?,
             };
             // Those of the newer kernel cannot be built from its sources alone.
@@ -184,7 +184,7 @@ impl Lab {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_guest(kernel: Kernel, say: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+    pub fn build_guest(kernel: Kernel, say: &mut dyn FnMut(&str)) -> Result<Self, LabError> {
         let folder = Self::folder_of(kernel);
         build::build(&folder, kernel, say)?;
         Ok(Self { folder, kernel })
@@ -205,8 +205,8 @@ impl Lab {
     /// guest.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
-    pub fn fastmap_modules(&self) -> Result<PathBuf, Error> {
+    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    pub fn fastmap_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::FASTMAP)
     }
 
@@ -214,8 +214,8 @@ impl Lab {
     /// built without it, and of `trust.ko`, which makes that kernel trust a certificate.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there is none, or only for another kernel.
-    pub fn signed_modules(&self) -> Result<PathBuf, Error> {
+    /// [`LabError::NotBuilt`] if there is none, or only for another kernel.
+    pub fn signed_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::SIGNED)
     }
 
@@ -223,8 +223,8 @@ impl Lab {
     /// queries to a UFS device, for the guest's kernel, whose own modules are built without it.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
-    pub fn query_modules(&self) -> Result<PathBuf, Error> {
+    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    pub fn query_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::QUERIES)
     }
 
@@ -233,16 +233,16 @@ impl Lab {
     /// without them; to be loaded in that order, after `irqbypass`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
-    pub fn iommufd_modules(&self) -> Result<PathBuf, Error> {
+    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    pub fn iommufd_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::IOMMUFD)
     }
 
-    fn modules(&self, modules: &build::Modules) -> Result<PathBuf, Error> {
+    fn modules(&self, modules: &build::Modules) -> Result<PathBuf, LabError> {
         let folder = self.folder.join(modules.name);
         let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
         let is_new = stamp == build::modules_recipe(&self.folder, modules);
-        if is_new { Ok(folder) } else { Err(Error::NotBuilt(folder)) }
+        if is_new { Ok(folder) } else { Err(LabError::NotBuilt(folder)) }
     }
 
     /// Starts the guest, runs the job and waits for its end.
@@ -250,7 +250,7 @@ impl Lab {
     /// # Errors
     /// If the guest could not be started, hung, or stopped without a result. A failing script is
     /// not an error: see [`Done::status`].
-    pub fn run(&self, job: &Job<'_>) -> Result<Done, Error> {
+    pub fn run(&self, job: &Job<'_>) -> Result<Done, LabError> {
         self.run_while(job, &mut || true)
     }
 
@@ -258,8 +258,12 @@ impl Lab {
     /// it returns `false`.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`Error::Stopped`].
-    pub fn run_while(&self, job: &Job<'_>, watch: &mut dyn FnMut() -> bool) -> Result<Done, Error> {
+    /// As [`run`](Self::run), and [`LabError::Stopped`].
+    pub fn run_while(
+        &self,
+        job: &Job<'_>,
+        watch: &mut dyn FnMut() -> bool,
+    ) -> Result<Done, LabError> {
         guest::run(&self.folder, job, watch)
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use flysch_lab::{Error, Job, Lab};
+use flysch_lab::{Job, Lab, LabError};
 
 const USAGE: &str = "\
 usage: flysch-lab build              make the lab, unless it is there
@@ -31,15 +31,15 @@ fn main() -> ExitCode {
     })
 }
 
-fn build() -> Result<ExitCode, Error> {
+fn build() -> Result<ExitCode, LabError> {
     Lab::build(&mut |step| println!("lab: {step}"))?;
     println!("lab: ready in {}", Lab::folder().display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(script: &Path, folder: &Path) -> Result<ExitCode, Error> {
+fn run(script: &Path, folder: &Path) -> Result<ExitCode, LabError> {
     let text = std::fs::read_to_string(script)
-        .map_err(|source| Error::File { path: script.to_path_buf(), source })?;
+        .map_err(|source| LabError::File { path: script.to_path_buf(), source })?;
     let done = Lab::open()?.run(&Job::new(&text, folder))?;
     print!("{}", done.output);
     Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))

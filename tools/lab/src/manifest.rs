@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use flysch_api::vfs::{Error, FileKind, FileSystem, Inode, Timestamp};
+use flysch_api::vfs::{FileKind, FileSystem, FsError, Inode, Timestamp};
 use sha2::{Digest, Sha256};
 
 /// A tree: for each path (escaped, without a leading '/') a description.
@@ -216,7 +216,7 @@ pub fn of_file_system(fs: &dyn FileSystem, detail: Detail) -> Manifest {
     manifest
 }
 
-fn file_system_item(fs: &dyn FileSystem, inode: Inode) -> Result<Item, Error> {
+fn file_system_item(fs: &dyn FileSystem, inode: Inode) -> Result<Item, FsError> {
     let attributes = fs.attributes(inode)?;
     let content = match attributes.kind {
         FileKind::Regular => stored_sum(fs, inode),
@@ -256,7 +256,7 @@ fn file_system_item(fs: &dyn FileSystem, inode: Inode) -> Result<Item, Error> {
     })
 }
 
-fn stored_sum(fs: &dyn FileSystem, inode: Inode) -> Result<String, Error> {
+fn stored_sum(fs: &dyn FileSystem, inode: Inode) -> Result<String, FsError> {
     let mut sum = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     let mut offset = 0;

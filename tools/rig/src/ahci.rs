@@ -1,6 +1,8 @@
 //! SATA stacks: machine, driver, port, disk.
 
-use flysch_ahci::{AtaCommand, AtaReply, Device, ErrorLog, Host, Operation, Options, Output, Port};
+use flysch_ahci::{
+    AhciOptions, AtaCommand, AtaFacts, AtaReply, ErrorLog, Host, Operation, Output, Port,
+};
 use flysch_ahci::{Multiplier, Quirk, State};
 use flysch_api::machine::{Clock, DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
@@ -13,7 +15,7 @@ use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 use flysch_wire::ata::multiplier::PORTS_MAX;
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Base, Lane, MemoryPlan};
@@ -32,7 +34,7 @@ use crate::ufs::MODEL_SIZE;
 pub struct Ahci<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
-    pub(crate) base: Base<Options>,
+    pub(crate) base: Base<AhciOptions>,
     /// The multiplier port of the disk.
     unit: u8,
     description: String,
@@ -48,9 +50,9 @@ pub trait AhciControl {
     ///
     /// # Errors
     /// The driver's error.
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error>;
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::AhciError>;
     /// The device that is the disk.
-    fn device(&self) -> Option<&Device>;
+    fn device(&self) -> Option<&AtaFacts>;
     /// The errors so far.
     fn errors(&self) -> &ErrorLog;
 
@@ -67,10 +69,10 @@ pub trait AhciControl {
     ///
     /// # Errors
     /// The driver's error.
-    fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::Error> {
+    fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::AhciError> {
         match self.operate(Operation::Command(Box::new(command)))? {
             Output::Command(reply) => Ok(reply),
-            Output::None => Err(flysch_ahci::Error::NotUp),
+            Output::None => Err(flysch_ahci::AhciError::NotUp),
         }
     }
 }
@@ -82,7 +84,7 @@ pub struct Devices<'a> {
     pub multiplier: Option<&'a Multiplier>,
     /// The multiplier port of the disk; 0 without a multiplier.
     pub unit: u8,
-    at: [Option<&'a Device>; PORTS_MAX],
+    at: [Option<&'a AtaFacts>; PORTS_MAX],
 }
 
 impl<'a> Devices<'a> {
@@ -93,7 +95,7 @@ impl<'a> Devices<'a> {
     }
 
     /// The device at a port of the multiplier; without a multiplier there is only the first.
-    pub fn at(&self, unit: u8) -> Option<&'a Device> {
+    pub fn at(&self, unit: u8) -> Option<&'a AtaFacts> {
         self.at.get(usize::from(unit)).copied().flatten()
     }
 }
@@ -106,7 +108,7 @@ pub(crate) struct Begun<M> {
     pub(crate) machine: M,
     pub(crate) region: DmaRegion,
     pub(crate) plan: MemoryPlan,
-    options: Options,
+    options: AhciOptions,
     pub(crate) made: Option<Made>,
 }
 
@@ -115,14 +117,14 @@ pub(crate) fn begin_inline(
     target: &AhciTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Begun<AhciMachine>, Error> {
+) -> Result<Begun<AhciMachine>, TargetError> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
     let options = model_options(target, needs, seat.units.len());
     if !seat.units.is_empty() && target.multiplier.is_some() {
-        return Err(Error::Multiplied);
+        return Err(TargetError::Multiplied);
     }
     if !seat.units.is_empty() {
         let disk = |unit: &mut Unit| {
@@ -147,7 +149,7 @@ pub(crate) fn open_inline(
     target: &AhciTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Ahci<AhciMachine>, Error> {
+) -> Result<Ahci<AhciMachine>, TargetError> {
     let unit = target.multiplier.map_or(0, |multiplier| multiplier.device);
     let mut ahci = Ahci::assemble(begin_inline(target, needs, seat)?, unit)?;
     let (profile, link) = (target.profile.name, link(AhciControl::device(&ahci)));
@@ -169,9 +171,9 @@ pub(crate) fn own_memory(target: &AhciTarget, needs: &Needs, disks: usize) -> us
 }
 
 /// For the disk at the target's port, or for `disks` at the first ones.
-fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
+fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> AhciOptions {
     let options = driver_options(target.port, needs);
-    Options {
+    AhciOptions {
         ports: if disks == 0 { options.ports } else { u32::MAX >> (32 - disks.min(32)) },
         queued: target.queued,
         speed: target.speed,
@@ -182,7 +184,7 @@ fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
 }
 
 /// The model of `target`, with an image of this many bytes.
-pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, TargetError> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = match target.image.as_deref() {
         Some(path) => Some(Store::File(FileStore::open(path, size)?)),
@@ -242,8 +244,8 @@ fn behind(
 pub(crate) fn begin_qemu(
     target: &AhciQemuTarget,
     needs: &Needs,
-) -> Result<Begun<flysch_qemu::Machine>, Error> {
-    let options = Options { queued: target.queued, ..driver_options(target.port, needs) };
+) -> Result<Begun<flysch_qemu::Machine>, TargetError> {
+    let options = AhciOptions { queued: target.queued, ..driver_options(target.port, needs) };
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
     let (qemu, made) = qemu_options(target, plan.total() as u64)?;
     let machine = flysch_qemu::Machine::start(&qemu)?;
@@ -255,10 +257,10 @@ pub(crate) fn begin_qemu(
 pub(crate) fn qemu_options(
     target: &AhciQemuTarget,
     memory_bytes: u64,
-) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+) -> Result<(flysch_qemu::QemuOptions, Option<Made>), TargetError> {
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let read_only = target.drive == Drive::Cd;
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Ahci,
         queues: 0,
@@ -273,7 +275,7 @@ pub(crate) fn qemu_options(
 pub(crate) fn open_qemu(
     target: &AhciQemuTarget,
     needs: &Needs,
-) -> Result<Ahci<flysch_qemu::Machine>, Error> {
+) -> Result<Ahci<flysch_qemu::Machine>, TargetError> {
     let mut ahci = Ahci::assemble(begin_qemu(target, needs)?, 0)?;
     let (version, link) = (ahci.machine.version(), link(ahci.port().device()));
     ahci.description = format!("AHCI device of QEMU {version}, {link}");
@@ -284,8 +286,8 @@ pub(crate) fn open_qemu(
 pub(crate) fn begin_pci(
     target: &AhciPciTarget,
     needs: &Needs,
-) -> Result<Begun<flysch_vfio::Machine>, Error> {
-    let options = Options {
+) -> Result<Begun<flysch_vfio::Machine>, TargetError> {
+    let options = AhciOptions {
         queued: target.queued,
         speed: target.speed,
         link_power: target.link_power,
@@ -302,7 +304,7 @@ pub(crate) fn begin_pci(
 pub(crate) fn open_pci(
     target: &AhciPciTarget,
     needs: &Needs,
-) -> Result<Ahci<flysch_vfio::Machine>, Error> {
+) -> Result<Ahci<flysch_vfio::Machine>, TargetError> {
     let mut ahci = Ahci::assemble(begin_pci(target, needs)?, 0)?;
     let (how, link) = (pci::description(&ahci.machine), link(ahci.port().device()));
     ahci.lanes.iter_mut().for_each(|lane| lane.tell(ahci.machine.spin()));
@@ -310,15 +312,15 @@ pub(crate) fn open_pci(
     Ok(ahci)
 }
 
-fn driver_options(port: u8, needs: &Needs) -> Options {
-    Options {
+fn driver_options(port: u8, needs: &Needs) -> AhciOptions {
+    AhciOptions {
         ports: 1 << port,
-        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u8,
-        ..Options::default()
+        depth: needs.queue_depth.clamp(1, AhciOptions::DEPTH_MAX.into()) as u8,
+        ..AhciOptions::default()
     }
 }
 
-fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+fn plan<M: Machine>(options: &AhciOptions, needs: &Needs) -> MemoryPlan {
     let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into()).next_multiple_of(4096);
     MemoryPlan::new(
         needs,
@@ -330,7 +332,7 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 
 impl<M: Machine> Begun<M> {
     /// Brings the host up, and returns the ports of its options, each of which has a device.
-    pub(crate) fn bring_up(&self) -> Result<Vec<Port<M>>, Error> {
+    pub(crate) fn bring_up(&self) -> Result<Vec<Port<M>>, TargetError> {
         let memory = self.plan.driver(&self.region);
         let mut host = Host::new(self.machine.clone(), memory, self.options.clone())?;
         host.bring_up(&self.machine)?;
@@ -338,7 +340,7 @@ impl<M: Machine> Begun<M> {
         let there = |(number, port): (u8, Port<M>)| match (port.failure_of_port(), port.state()) {
             (Some(error), _) => Err(error.into()),
             (None, State::Up) => Ok(port),
-            _ => Err(Error::NoDevice { port: number }),
+            _ => Err(TargetError::NoDevice { port: number }),
         };
         numbers.zip(host.into_ports()).map(there).collect()
     }
@@ -347,7 +349,7 @@ impl<M: Machine> Begun<M> {
 impl<M: Machine> Ahci<M> {
     /// Brings up the host and opens the disks at the ports of the options, or at this port of their
     /// multipliers, with one lane each.
-    fn assemble(begun: Begun<M>, unit: u8) -> Result<Self, Error> {
+    fn assemble(begun: Begun<M>, unit: u8) -> Result<Self, TargetError> {
         let ports = begun.bring_up()?;
         let Begun { machine, region, plan, options, made } = begun;
         let base = Base { region, plan, options };
@@ -356,7 +358,8 @@ impl<M: Machine> Ahci<M> {
             let shape = Shape { unit: unit.into(), ..disk_shape(device)? };
             Ok(base.lane(lane, port, shape)?)
         };
-        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let lanes =
+            ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, TargetError>>()?;
         let clock = ClockKind::Real;
         Ok(Self { machine, lanes, unit, base, description: String::new(), clock, made })
     }
@@ -367,18 +370,20 @@ impl<M: Machine> Ahci<M> {
 }
 
 /// The device at a port, or at a port of the multiplier there.
-fn device_of<M: Machine>(port: &Port<M>, unit: u8) -> Result<&Device, Error> {
+fn device_of<M: Machine>(port: &Port<M>, unit: u8) -> Result<&AtaFacts, TargetError> {
     let failure = port.multiplier().and_then(|m| m.failures.get(usize::from(unit)).copied()?);
     match (port.device_behind(unit), failure, port.multiplier()) {
         (Some(device), ..) => Ok(device),
         (None, Some(error), _) => Err(error.into()),
-        (None, None, None) => Err(Error::NoDevice { port: port.number() }),
-        (None, None, Some(_)) => Err(Error::NoDeviceBehind { port: port.number(), device: unit }),
+        (None, None, None) => Err(TargetError::NoDevice { port: port.number() }),
+        (None, None, Some(_)) => {
+            Err(TargetError::NoDeviceBehind { port: port.number(), device: unit })
+        }
     }
 }
 
 /// The link and its protocol, for people.
-pub(crate) fn link(device: Option<&Device>) -> String {
+pub(crate) fn link(device: Option<&AtaFacts>) -> String {
     let Some(device) = device else { return "no link".into() };
     let speed = ["no link", "1.5 Gb/s", "3 Gb/s", "6 Gb/s"];
     let speed = speed.get(usize::from(device.speed)).unwrap_or(&"a fast link");
@@ -386,7 +391,7 @@ pub(crate) fn link(device: Option<&Device>) -> String {
 }
 
 /// What a disk needs to know about the device and its quirks.
-pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &AtaFacts) -> Result<Shape, TargetError> {
     let ways = ada::Ways {
         queued: device.queued,
         force_unit_access: !device.quirks.has(Quirk::NoFua),
@@ -448,7 +453,7 @@ impl<M: Witness> Open for Ahci<M> {
 }
 
 impl<M: Machine> AhciControl for Ahci<M> {
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::AhciError> {
         let machine = self.machine.clone();
         self.lanes[0].disk.port_mut().run(&machine, operation)
     }
@@ -461,7 +466,7 @@ impl<M: Machine> AhciControl for Ahci<M> {
         rest(&self.machine, millis);
     }
 
-    fn device(&self) -> Option<&Device> {
+    fn device(&self) -> Option<&AtaFacts> {
         self.port().device_behind(self.unit)
     }
 

@@ -3,7 +3,7 @@
 //! Each call is split into pieces that are in flight together, so that copying runs at the disk's
 //! own speed. Partial blocks are read, modified and written back.
 
-use flysch_api::block::{Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockError, BlockGeometry, Operation, Refused, Request};
 use flysch_api::machine::{Clock, DmaSlice, Wake};
 
 /// Longest piece, bytes.
@@ -25,13 +25,13 @@ pub struct BlocksError {
     /// Number of bytes.
     pub length: u64,
     /// The device's error.
-    pub error: Error,
+    pub error: BlockError,
 }
 
 /// A disk as bytes.
 pub trait Blocks {
     /// The disk's properties.
-    fn geometry(&self) -> Geometry;
+    fn geometry(&self) -> BlockGeometry;
 
     /// Fills `to` with the bytes at `offset`.
     ///
@@ -76,11 +76,11 @@ struct Flight {
     /// Free slots of the buffer memory.
     free: Vec<usize>,
     /// Offset, length and cause of the first failure.
-    failed: Option<(u64, u64, Error)>,
+    failed: Option<(u64, u64, BlockError)>,
 }
 
 impl Flight {
-    fn fail(&mut self, at: u64, length: u64, error: Error) {
+    fn fail(&mut self, at: u64, length: u64, error: BlockError) {
         self.failed.get_or_insert((at, length, error));
     }
 }
@@ -101,7 +101,7 @@ impl Data<'_> {
     }
 }
 
-impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
+impl<'a, D: BlockDevice, C: Clock> OnDevice<'a, D, C> {
     /// Uses `device` exclusively; its memory must hold two of its blocks.
     pub fn new(device: &'a mut D, clock: &'a C) -> Self {
         let geometry = device.geometry();
@@ -125,11 +125,11 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
                 if flight.failed.is_none() && self.may_have_room() {
                     continue;
                 }
-                flight.fail(flight.next, data.len() - flight.next, Error::Gone);
+                flight.fail(flight.next, data.len() - flight.next, BlockError::Gone);
                 break;
             }
             let Some((token, result)) = self.wait() else {
-                flight.fail(0, data.len(), Error::Gone);
+                flight.fail(0, data.len(), BlockError::Gone);
                 break;
             };
             let (at, place) = (token >> 8, (token & 0xFF) as usize);
@@ -203,7 +203,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
     }
 
     /// The next completion; none if the device has gone quiet for good.
-    fn wait(&mut self) -> Option<(u64, Result<(), Error>)> {
+    fn wait(&mut self) -> Option<(u64, Result<(), BlockError>)> {
         loop {
             if let Some(done) = self.device.poll(self.clock.now()) {
                 return Some((done.token, done.result));
@@ -242,8 +242,8 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
     }
 }
 
-impl<D: Device, C: Clock> Blocks for OnDevice<'_, D, C> {
-    fn geometry(&self) -> Geometry {
+impl<D: BlockDevice, C: Clock> Blocks for OnDevice<'_, D, C> {
+    fn geometry(&self) -> BlockGeometry {
         *self.device.geometry()
     }
 
@@ -286,11 +286,11 @@ impl<D: Device, C: Clock> Blocks for OnDevice<'_, D, C> {
                 Ok(()) => break,
                 Err(Refused::Invalid(error)) => return Err(fail(error)),
                 Err(Refused::Full) if self.may_have_room() => {}
-                Err(Refused::Full) => return Err(fail(Error::Gone)),
+                Err(Refused::Full) => return Err(fail(BlockError::Gone)),
             }
         }
         self.device.ring(self.clock.now());
-        self.wait().map_or(Err(Error::Gone), |(_, result)| result).map_err(fail)
+        self.wait().map_or(Err(BlockError::Gone), |(_, result)| result).map_err(fail)
     }
 }
 
@@ -298,12 +298,12 @@ impl<D: Device, C: Clock> Blocks for OnDevice<'_, D, C> {
 mod tests {
     use super::*;
     use flysch_bench::clock::RealClock;
-    use flysch_bench::file::{File, Options};
+    use flysch_bench::file::{File, FileOptions};
     use std::path::Path;
 
     fn disk(path: &Path, size: u64, clock: RealClock) -> File {
         let create_size = Some(size);
-        let options = Options { create_size, memory_len: 1 << 20, ..Options::default() };
+        let options = FileOptions { create_size, memory_len: 1 << 20, ..FileOptions::default() };
         File::open(path, options, clock).unwrap()
     }
 
@@ -349,8 +349,8 @@ mod tests {
         // One that never takes anything.
         let mut null = Null::new(64 << 20, 0, 1 << 20);
         let mut blocks = OnDevice::new(&mut null, &clock);
-        assert_eq!(blocks.write(0, &[1; 4096]).unwrap_err().error, Error::Gone);
-        assert_eq!(blocks.flush().unwrap_err().error, Error::Gone);
+        assert_eq!(blocks.write(0, &[1; 4096]).unwrap_err().error, BlockError::Gone);
+        assert_eq!(blocks.flush().unwrap_err().error, BlockError::Gone);
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         let mut disk = disk(&folder.path().join("disk"), 1 << 20, clock.clone());
         let mut blocks = OnDevice::new(&mut disk, &clock);
         let error = blocks.write((1 << 20) - 4096, &[1; 8192]).unwrap_err();
-        assert_eq!(error.error, Error::OutOfRange);
+        assert_eq!(error.error, BlockError::OutOfRange);
         let error = blocks.read(1 << 20, &mut [0; 1]).unwrap_err().to_string();
         assert!(error.contains("read of 4096 bytes at offset 1048576"), "{error}");
     }

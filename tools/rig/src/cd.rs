@@ -1,6 +1,6 @@
 //! Optical drives at a SATA port: machine, driver, port, packets, disk.
 
-use flysch_ahci::{Device, ErrorLog, Operation, Output, Port};
+use flysch_ahci::{AtaFacts, ErrorLog, Operation, Output, Port};
 use flysch_api::machine::Machine;
 use flysch_bench::results::Incident;
 use flysch_cam::cd::{self, Packets};
@@ -9,7 +9,7 @@ use flysch_files::Made;
 use flysch_models::media::energy::Energy;
 
 use crate::ahci::{self, AhciControl, AhciMachine, Begun, Devices};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::incidents::{self, Witness};
 use crate::lane::Lane;
 use crate::open::{Metered, Needs, Open};
@@ -34,7 +34,7 @@ pub(crate) fn open_inline(
     target: &AhciTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Cd<AhciMachine>, Error> {
+) -> Result<Cd<AhciMachine>, TargetError> {
     let mut cd = Cd::assemble(ahci::begin_inline(target, needs, seat)?)?;
     cd.description = format!("AHCI model, {}", cd.description);
     cd.clock = target.clock;
@@ -48,7 +48,7 @@ pub(crate) fn open_inline(
 pub(crate) fn open_qemu(
     target: &AhciQemuTarget,
     needs: &Needs,
-) -> Result<Cd<flysch_qemu::Machine>, Error> {
+) -> Result<Cd<flysch_qemu::Machine>, TargetError> {
     let mut cd = Cd::assemble(ahci::begin_qemu(target, needs)?)?;
     cd.description = format!("AHCI device of QEMU {}, {}", cd.machine.version(), cd.description);
     Ok(cd)
@@ -58,7 +58,7 @@ pub(crate) fn open_qemu(
 pub(crate) fn open_pci(
     target: &AhciPciTarget,
     needs: &Needs,
-) -> Result<Cd<flysch_vfio::Machine>, Error> {
+) -> Result<Cd<flysch_vfio::Machine>, TargetError> {
     let mut cd = Cd::assemble(ahci::begin_pci(target, needs)?)?;
     cd.lanes.iter_mut().for_each(|lane| lane.tell(cd.machine.spin()));
     cd.description = format!("{}, {}", pci::description(&cd.machine), cd.description);
@@ -66,7 +66,7 @@ pub(crate) fn open_pci(
 }
 
 impl<M: Machine> Cd<M> {
-    fn assemble(begun: Begun<M>) -> Result<Self, Error> {
+    fn assemble(begun: Begun<M>) -> Result<Self, TargetError> {
         let mut port = Packets::new(begun.bring_up()?.swap_remove(0));
         let Begun { machine, region, plan, made, .. } = begun;
         let scratch = plan.scratch(&region, 0);
@@ -124,7 +124,7 @@ impl<M: Witness> Open for Cd<M> {
 }
 
 impl<M: Machine> AhciControl for Cd<M> {
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::AhciError> {
         let machine = self.machine.clone();
         self.lanes[0].disk.port_mut().ata_mut().run(&machine, operation)
     }
@@ -137,7 +137,7 @@ impl<M: Machine> AhciControl for Cd<M> {
         ahci::rest(&self.machine, millis);
     }
 
-    fn device(&self) -> Option<&Device> {
+    fn device(&self) -> Option<&AtaFacts> {
         self.port().device()
     }
 

@@ -4,7 +4,7 @@ use flysch_api::count::counted;
 use flysch_api::machine::{Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, sdda};
-use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queueing};
+use flysch_emmc::{CardFacts, EmmcOptions, ErrorLog, Host, Operation, Output, Port, Queueing};
 use flysch_files::Made;
 use flysch_models::emmc::profile::{Dialect, Profile};
 use flysch_models::emmc::{Config, Emmc as Model};
@@ -13,7 +13,7 @@ use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 use flysch_wire::mmc::{NATIVE_SECTOR, SECTOR};
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Base, Lane, MemoryPlan};
@@ -37,7 +37,7 @@ pub(crate) const PLAIN: Identity = Identity { vendor: 0x1B36, device: 0x0F5D };
 pub struct Emmc<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
-    pub(crate) base: Base<Options>,
+    pub(crate) base: Base<EmmcOptions>,
     /// Bytes that a block of the disk has at least, whatever smaller ones the card takes.
     pub(crate) block_min: u32,
     description: String,
@@ -52,9 +52,9 @@ pub trait EmmcControl {
     ///
     /// # Errors
     /// The driver's error.
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::Error>;
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::EmmcError>;
     /// What bring-up learned about the card and the bus.
-    fn device(&self) -> &Device;
+    fn device(&self) -> &CardFacts;
     /// The errors so far.
     fn errors(&self) -> &ErrorLog;
 }
@@ -67,7 +67,7 @@ pub(crate) fn open_inline(
     target: &EmmcTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Emmc<EmmcMachine>, Error> {
+) -> Result<Emmc<EmmcMachine>, TargetError> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
@@ -100,8 +100,8 @@ pub(crate) fn own_memory(target: &EmmcTarget, needs: &Needs) -> usize {
     plan::<EmmcMachine>(&model_options(target, needs), needs).own()
 }
 
-fn model_options(target: &EmmcTarget, needs: &Needs) -> Options {
-    Options {
+fn model_options(target: &EmmcTarget, needs: &Needs) -> EmmcOptions {
+    EmmcOptions {
         lanes: u16::from(target.lanes).min(needs.lanes.max(1)),
         queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
         timing: target.timing,
@@ -110,7 +110,7 @@ fn model_options(target: &EmmcTarget, needs: &Needs) -> Options {
 }
 
 /// The model of `target`, with an image of this many bytes.
-pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, TargetError> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = target.image.as_deref().map(|path| FileStore::open(path, size)).transpose()?;
     Ok(Config {
@@ -130,7 +130,7 @@ pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Co
 pub(crate) fn open_qemu(
     target: &CardQemuTarget,
     needs: &Needs,
-) -> Result<Emmc<flysch_qemu::Machine>, Error> {
+) -> Result<Emmc<flysch_qemu::Machine>, TargetError> {
     let options = driver_options(target.dma, target.partition, needs);
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
     let name = match target.kind {
@@ -152,7 +152,7 @@ pub(crate) fn open_qemu(
 pub(crate) fn qemu_options(
     target: &CardQemuTarget,
     memory_bytes: u64,
-) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+) -> Result<(flysch_qemu::QemuOptions, Option<Made>), TargetError> {
     let (controller, extra) = match target.kind {
         CardKind::Emmc { boot, rpmb } => {
             let controller = flysch_qemu::Controller::Emmc { boot_bytes: boot, rpmb_bytes: rpmb };
@@ -167,7 +167,7 @@ pub(crate) fn qemu_options(
     };
     let whole = user.map(|bytes| bytes.saturating_add(extra));
     let (backing, made) = image::for_qemu(target.image.as_deref(), whole)?;
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: target.qemu.clone(),
         controller,
         queues: 0,
@@ -182,8 +182,8 @@ pub(crate) fn qemu_options(
 pub(crate) fn open_pci(
     target: &CardPciTarget,
     needs: &Needs,
-) -> Result<Emmc<flysch_vfio::Machine>, Error> {
-    let options = Options {
+) -> Result<Emmc<flysch_vfio::Machine>, TargetError> {
+    let options = EmmcOptions {
         queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
         timing: target.timing,
         interrupts: target.place.wait != PciWait::Poll,
@@ -196,23 +196,23 @@ pub(crate) fn open_pci(
     let mut emmc = Emmc::assemble(machine, base, SECTOR)?;
     let found = emmc.device().kind;
     if found != target.kind {
-        return Err(Error::OtherCard { address: target.place.address, found });
+        return Err(TargetError::OtherCard { address: target.place.address, found });
     }
     emmc.lanes.iter_mut().for_each(|lane| lane.tell(emmc.machine.spin()));
     emmc.description = format!("{how}, {}", emmc.bus());
     Ok(emmc)
 }
 
-fn driver_options(dma: bool, partition: u8, needs: &Needs) -> Options {
-    Options {
-        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u16,
+fn driver_options(dma: bool, partition: u8, needs: &Needs) -> EmmcOptions {
+    EmmcOptions {
+        depth: needs.queue_depth.clamp(1, EmmcOptions::DEPTH_MAX.into()) as u16,
         dma,
         partition,
-        ..Options::default()
+        ..EmmcOptions::default()
     }
 }
 
-fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+fn plan<M: Machine>(options: &EmmcOptions, needs: &Needs) -> MemoryPlan {
     let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into());
     let scratch = scratch.next_multiple_of(4096);
     MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
@@ -221,13 +221,13 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 impl<M: Machine> Emmc<M> {
     /// Brings up the host over `machine`, and opens the disk on its partition, whose blocks have
     /// `block_min` bytes at least.
-    fn assemble(machine: M, base: Base<Options>, block_min: u32) -> Result<Self, Error> {
+    fn assemble(machine: M, base: Base<EmmcOptions>, block_min: u32) -> Result<Self, TargetError> {
         let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let shape = disk_shape(host.device(), block_min)?;
         let disk = |(lane, port)| Ok(base.lane(lane, port, shape)?);
         let ports = host.into_ports().into_iter();
-        let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, TargetError>>()?;
         let clock = ClockKind::Real;
         let description = String::new();
         Ok(Self { machine, lanes, base, block_min, description, clock, made: None })
@@ -235,7 +235,7 @@ impl<M: Machine> Emmc<M> {
 
     /// The bus in words.
     fn bus(&self) -> String {
-        let Device { timing, lines, queue_depth, .. } = self.host().device();
+        let CardFacts { timing, lines, queue_depth, .. } = self.host().device();
         let queue = match queue_depth {
             0 => "one command at a time".into(),
             depth => counted(*depth, "task", "tasks").to_string(),
@@ -293,7 +293,7 @@ impl<M: Witness> Open for Emmc<M> {
 
 /// The properties of the disk on the selected partition, whose blocks have at least `block_min`
 /// bytes: a block of a card may be several of its sectors.
-pub(crate) fn disk_shape(device: &Device, block_min: u32) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &CardFacts, block_min: u32) -> Result<Shape, TargetError> {
     let card = sdda::Card {
         sectors: device.partition_sectors(device.partition),
         block_size: device.block_size().max(block_min),
@@ -306,12 +306,12 @@ pub(crate) fn disk_shape(device: &Device, block_min: u32) -> Result<Shape, Error
 }
 
 impl<M: Machine> EmmcControl for Emmc<M> {
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::Error> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::EmmcError> {
         let machine = self.machine.clone();
         self.host_mut().run(&machine, operation)
     }
 
-    fn device(&self) -> &Device {
+    fn device(&self) -> &CardFacts {
         self.host().device()
     }
 

@@ -9,7 +9,7 @@ use crate::image::ImageError;
 /// if there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TargetError {
     /// The file of a `file:` target cannot be a disk.
     #[error(transparent)]
     File(#[from] flysch_bench::file::OpenError),
@@ -71,19 +71,19 @@ pub enum Error {
     Thread(std::io::Error),
     /// QEMU could not be started.
     #[error(transparent)]
-    Qemu(#[from] flysch_qemu::Error),
+    Qemu(#[from] flysch_qemu::QemuError),
     /// The PCI function could not be opened.
     #[error(transparent)]
-    Pci(#[from] flysch_vfio::Error),
+    Pci(#[from] flysch_vfio::VfioError),
     /// The host controller could not be brought up.
     #[error("UFS host: {0}")]
-    Host(#[from] flysch_ufs::Error),
+    Host(#[from] flysch_ufs::UfsError),
     /// The NVMe controller could not be brought up.
     #[error("NVMe controller: {0}")]
-    Nvme(#[from] flysch_nvme::Error),
+    Nvme(#[from] flysch_nvme::NvmeError),
     /// The SATA host bus adapter or its port could not be brought up.
     #[error("SATA host bus adapter: {0}")]
-    Ahci(#[from] flysch_ahci::Error),
+    Ahci(#[from] flysch_ahci::AhciError),
     /// There is no device at the port.
     #[error("there is no device at port {port} of the SATA host bus adapter")]
     NoDevice {
@@ -103,7 +103,7 @@ pub enum Error {
     Multiplied,
     /// The SD host controller or its card could not be brought up.
     #[error("eMMC host: {0}")]
-    Emmc(#[from] flysch_emmc::Error),
+    Emmc(#[from] flysch_emmc::EmmcError),
     /// The card is of the other kind.
     #[error("{address} has {}", match found {
         CardKind::Emmc => format!("an eMMC device and no SD card; use `emmc@pci:{address}`"),
@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The logical unit could not be opened.
     #[error(transparent)]
-    Disk(#[from] flysch_cam::Error),
+    Disk(#[from] flysch_cam::CamError),
     /// The device has no such logical unit.
     #[error("the device has no logical unit {lun}; it has {present}")]
     NoUnit {

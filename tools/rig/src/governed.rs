@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 
-use flysch_api::block::{self, Completion, Geometry, Refused, Request};
+use flysch_api::block::{self, BlockGeometry, Completion, Refused, Request};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_ufs::Port;
 use flysch_ufs::policy::Policy;
@@ -41,8 +41,8 @@ impl<'a, M: Machine> Governed<'a, M> {
     }
 }
 
-impl<M: Machine> block::Device for Governed<'_, M> {
-    fn geometry(&self) -> &Geometry {
+impl<M: Machine> block::BlockDevice for Governed<'_, M> {
+    fn geometry(&self) -> &BlockGeometry {
         self.lane.geometry()
     }
 
@@ -84,7 +84,7 @@ impl<M: Machine> block::Device for Governed<'_, M> {
 mod tests {
     use crate::open::{Needs, Visitor};
     use crate::stack::Stack;
-    use flysch_api::block::{Device, Operation, Refused, Request};
+    use flysch_api::block::{BlockDevice, Operation, Refused, Request};
     use flysch_api::machine::Clock;
 
     const MS: u64 = 1_000_000;
@@ -96,12 +96,12 @@ mod tests {
     impl Visitor for Pauses {
         type Output = Vec<u64>;
 
-        fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Vec<u64> {
+        fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> Vec<u64> {
             let one = |n: usize| {
                 let pause = clock.now().after_nanos(10 * MS);
                 while clock.now() < pause {
                     assert!(lanes.iter_mut().all(|lane| lane.poll(clock.now()).is_none()));
-                    let at = lanes.iter().filter_map(Device::poll_at).min();
+                    let at = lanes.iter().filter_map(BlockDevice::poll_at).min();
                     clock.wait(Some(at.map_or(pause, |at| at.min(pause))));
                 }
                 let (start, lane) = (clock.now(), n % lanes.len());
@@ -131,7 +131,7 @@ mod tests {
                         assert_eq!(completion.result, Ok(()));
                         return clock.now().nanos_since(start);
                     }
-                    clock.wait(lanes.iter().filter_map(Device::poll_at).min());
+                    clock.wait(lanes.iter().filter_map(BlockDevice::poll_at).min());
                 }
             };
             (0..6).map(one).collect()

@@ -2,7 +2,7 @@
 
 use flysch_files::Made;
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::target::Target;
 use crate::{ahci, emmc, nvme, ufs};
 
@@ -10,7 +10,7 @@ use crate::{ahci, emmc, nvme, ufs};
 #[derive(Debug)]
 pub struct GuestDevice {
     /// Its QEMU options.
-    pub options: flysch_qemu::Options,
+    pub options: flysch_qemu::QemuOptions,
     made: Option<Made>,
 }
 
@@ -31,7 +31,7 @@ const MEMORY: u64 = 1 << 20;
 ///
 /// # Errors
 /// The requested image is impossible.
-pub fn guest_device(target: &Target) -> Result<Option<GuestDevice>, Error> {
+pub fn guest_device(target: &Target) -> Result<Option<GuestDevice>, TargetError> {
     let (options, made) = match target {
         Target::UfsQemu(target) => ufs::qemu_options(target, MEMORY)?,
         Target::NvmeQemu(target) => nvme::qemu_options(target, MEMORY)?,

@@ -1,7 +1,7 @@
 //! Common parts of the stacks on a host controller: a disk on a port, and the plan of the memory.
 
 use flysch_api::block::{
-    self, Completion, Device as _, Error, Geometry, Operation, Refused, Request,
+    self, BlockDevice as _, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
 };
 use flysch_api::command::Port;
 use flysch_api::crypto::CryptoContext;
@@ -54,7 +54,7 @@ where
     ) -> Result<(), Refused> {
         let has_data = matches!(request.operation, Operation::Read | Operation::Write);
         if has_data && !disk.is_whole(request.offset) {
-            return Err(Refused::Invalid(Error::BadData(BadData::DataUnit)));
+            return Err(Refused::Invalid(BlockError::BadData(BadData::DataUnit)));
         }
         let crypto = has_data.then(|| disk.after(request.offset));
         self.disk.submit(&Request { crypto, ..*request }, now)
@@ -77,11 +77,11 @@ where
 impl Tagged for File {}
 impl Tagged for Null {}
 
-impl<P: Port> block::Device for Lane<P>
+impl<P: Port> block::BlockDevice for Lane<P>
 where
     P::Protocol: Family,
 {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &BlockGeometry {
         self.disk.geometry()
     }
 
@@ -100,7 +100,7 @@ where
     fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         match self.crypto {
             None => self.disk.submit_ordered(request, now),
-            Some(_) => Err(Refused::Invalid(Error::Unsupported)),
+            Some(_) => Err(Refused::Invalid(BlockError::Unsupported)),
         }
     }
 
@@ -143,7 +143,7 @@ impl<O> Base<O> {
         number: usize,
         port: P,
         shape: Shape,
-    ) -> Result<Lane<P>, flysch_cam::Error>
+    ) -> Result<Lane<P>, flysch_cam::CamError>
     where
         P::Protocol: Family,
     {
@@ -155,8 +155,8 @@ impl<O> Base<O> {
         &self,
         number: usize,
         (port, shape): (P, Shape),
-        options: &flysch_cam::Options,
-    ) -> Result<Lane<P>, flysch_cam::Error>
+        options: &flysch_cam::DiskOptions,
+    ) -> Result<Lane<P>, flysch_cam::CamError>
     where
         P::Protocol: Family,
     {
@@ -171,7 +171,7 @@ impl<O> Base<O> {
         &self,
         ports: Vec<P>,
         shapes: &[Shape],
-    ) -> Result<Vec<Lane<P>>, flysch_cam::Error>
+    ) -> Result<Vec<Lane<P>>, flysch_cam::CamError>
     where
         P::Protocol: Family,
     {

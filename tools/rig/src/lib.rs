@@ -34,7 +34,7 @@ pub mod ufs;
 
 pub use ahci::{AhciControl, Devices};
 pub use emmc::EmmcControl;
-pub use error::Error;
+pub use error::TargetError;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
 pub use function::{Served, serve};
 pub use guest::{GuestDevice, guest_device};

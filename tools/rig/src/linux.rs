@@ -6,7 +6,7 @@ use flysch_files::Made;
 use flysch_linux::disk::{self, Access, Disk, DiskError, Engine, Settings, Waiting};
 use flysch_models::media::energy::Energy;
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::make_missing;
 use crate::open::{Metered, Needs, Open, Tagged};
 use crate::target::{ClockKind, LinuxTarget};
@@ -22,7 +22,7 @@ pub struct Linux {
 
 /// Opens a target. Users that only read get it opened for reading; a block device is written only
 /// if the target says so.
-pub(crate) fn open(target: &LinuxTarget, needs: &Needs) -> Result<Linux, Error> {
+pub(crate) fn open(target: &LinuxTarget, needs: &Needs) -> Result<Linux, TargetError> {
     let path = &target.path;
     let is_block = std::fs::metadata(path).is_ok_and(|it| {
         use std::os::unix::fs::FileTypeExt as _;
@@ -49,7 +49,7 @@ pub(crate) fn open(target: &LinuxTarget, needs: &Needs) -> Result<Linux, Error> 
     let object = disk::open(path, settings)?;
     let facts = *object.facts();
     if let Some(needed) = target.size.filter(|size| facts.bytes < *size) {
-        return Err(Error::FileTooSmall { path: path.clone(), has: facts.bytes, needed });
+        return Err(TargetError::FileTooSmall { path: path.clone(), has: facts.bytes, needed });
     }
     let lanes = usize::from(needs.lanes.max(1));
     let (lanes, clock) = object.lanes(lanes, needs.queue_depth, needs.memory, &RealClock::new())?;

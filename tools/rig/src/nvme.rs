@@ -13,14 +13,14 @@ use flysch_models::media::energy::Energy;
 use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model, ZoneConfig};
 use flysch_models::store::{FileStore, Store};
 use flysch_nvme::{
-    AdminCommand, AdminData, AdminReply, Device, ErrorLog, Host, Operation, Options, Output,
+    AdminCommand, AdminData, AdminReply, ErrorLog, Host, NvmeFacts, NvmeOptions, Operation, Output,
 };
 use flysch_nvme::{Namespace, Port, Quirks};
 use flysch_wire::nvme::Cns;
 use flysch_wire::nvme::registers::{Cap, Version};
 use flysch_wire::nvme::zone::{self, IdentifyZonedNamespace};
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Base, Lane, MemoryPlan};
@@ -35,7 +35,7 @@ use crate::ufs::MODEL_SIZE;
 pub struct Nvme<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
-    pub(crate) base: Base<Options>,
+    pub(crate) base: Base<NvmeOptions>,
     /// For each disk; commands go to the first.
     pub(crate) namespaces: Vec<u32>,
     description: String,
@@ -51,11 +51,11 @@ pub trait NvmeControl {
     ///
     /// # Errors
     /// The driver's error.
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error>;
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::NvmeError>;
     /// The namespace that is the disk.
     fn namespace(&self) -> u32;
     /// What bring-up learned about the controller and its namespaces.
-    fn device(&self) -> &Device;
+    fn device(&self) -> &NvmeFacts;
     /// The errors so far.
     fn errors(&self) -> &ErrorLog;
     /// Version, capabilities and known deviations of the controller.
@@ -68,8 +68,8 @@ pub trait NvmeControl {
     /// the stack.
     ///
     /// # Errors
-    /// The driver's error; [`Recovered`](flysch_nvme::Error::Recovered) if a recovery ended it.
-    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error>;
+    /// The driver's error; [`Recovered`](flysch_nvme::NvmeError::Recovered) if a recovery ended it.
+    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::NvmeError>;
 }
 
 impl dyn NvmeControl + '_ {
@@ -77,10 +77,10 @@ impl dyn NvmeControl + '_ {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+    pub fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::NvmeError> {
         match self.operate(Operation::Admin(Box::new(command)))? {
             Output::Admin(reply) => Ok(reply),
-            Output::None => Err(flysch_nvme::Error::NotUp),
+            Output::None => Err(flysch_nvme::NvmeError::NotUp),
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn open_inline(
     target: &NvmeTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Nvme<NvmeMachine>, Error> {
+) -> Result<Nvme<NvmeMachine>, TargetError> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
@@ -139,11 +139,11 @@ pub(crate) fn own_memory(target: &NvmeTarget, needs: &Needs, disks: usize) -> us
 }
 
 /// Each of `disks` has its own lanes.
-fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> Options {
+fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> NvmeOptions {
     let wanted = target.profile.host_memory.map_or(0, |memory| memory.preferred);
     let host_memory = target.host_memory.min(wanted);
     let options = driver_options(target.queues, needs);
-    Options {
+    NvmeOptions {
         host_memory,
         shadow_doorbells: target.shadow_doorbells,
         power_saving: target.power_saving,
@@ -153,7 +153,7 @@ fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> Options {
 }
 
 /// The model of `target`, with an image of this many bytes.
-pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Config, TargetError> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let namespace = |id| {
         let block_size = target.block_size;
@@ -168,7 +168,7 @@ pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Co
         }
         Ok(space)
     };
-    let namespaces = (1..=target.namespaces).map(namespace).collect::<Result<_, Error>>()?;
+    let namespaces = (1..=target.namespaces).map(namespace).collect::<Result<_, TargetError>>()?;
     let queues = u16::from(target.queues);
     Ok(Config {
         profile: target.profile,
@@ -190,8 +190,8 @@ pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Co
 pub(crate) fn open_qemu(
     target: &NvmeQemuTarget,
     needs: &Needs,
-) -> Result<Nvme<flysch_qemu::Machine>, Error> {
-    let options = Options {
+) -> Result<Nvme<flysch_qemu::Machine>, TargetError> {
+    let options = NvmeOptions {
         sgls: target.sgls,
         shadow_doorbells: target.shadow_doorbells,
         ..driver_options(target.queues, needs)
@@ -211,7 +211,7 @@ pub(crate) fn open_qemu(
 pub(crate) fn qemu_options(
     target: &NvmeQemuTarget,
     memory_bytes: u64,
-) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+) -> Result<(flysch_qemu::QemuOptions, Option<Made>), TargetError> {
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let (other, _) = image::for_qemu(None, target.size)?;
     let unit = |lun| {
@@ -219,7 +219,7 @@ pub(crate) fn qemu_options(
         let backing = if is_disk { backing.clone() } else { other.clone() };
         flysch_qemu::Unit { lun, backing, read_only: false }
     };
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Nvme(flysch_qemu::NvmeDevice {
             block_size: target.block_size,
@@ -239,9 +239,9 @@ pub(crate) fn qemu_options(
 pub(crate) fn open_pci(
     target: &NvmePciTarget,
     needs: &Needs,
-) -> Result<Nvme<flysch_vfio::Machine>, Error> {
+) -> Result<Nvme<flysch_vfio::Machine>, TargetError> {
     let interrupts = target.place.wait != PciWait::Poll;
-    let options = Options { interrupts, ..driver_options(target.queues, needs) };
+    let options = NvmeOptions { interrupts, ..driver_options(target.queues, needs) };
     let plan = plan::<flysch_vfio::Machine>(&options, needs);
     let (controller, vectors) = (flysch_vfio::Controller::Nvme, options.lanes + 1);
     let machine = pci::open(&target.place, controller, plan.total(), vectors)?;
@@ -257,15 +257,15 @@ fn queues(count: u8) -> String {
     counted(count, "queue", "queues").to_string()
 }
 
-fn driver_options(queues: u8, needs: &Needs) -> Options {
-    Options {
+fn driver_options(queues: u8, needs: &Needs) -> NvmeOptions {
+    NvmeOptions {
         lanes: u16::from(queues).min(needs.lanes.max(1)),
-        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u16,
-        ..Options::default()
+        depth: needs.queue_depth.clamp(1, NvmeOptions::DEPTH_MAX.into()) as u16,
+        ..NvmeOptions::default()
     }
 }
 
-fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+fn plan<M: Machine>(options: &NvmeOptions, needs: &Needs) -> MemoryPlan {
     let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into());
     let scratch = scratch.next_multiple_of(4096);
     MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
@@ -279,16 +279,16 @@ impl<M: Machine> Nvme<M> {
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
-        options: Options,
+        options: NvmeOptions,
         (namespaces, zones): (&[u32], bool),
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TargetError> {
         let base = Base { region: region.clone(), plan: *plan, options };
         let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let shapes = namespaces.iter().map(|id| disk_shape(host.device(), *id));
         let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
         let zone_blocks = if zones { zone_blocks(&mut host, &machine, namespaces[0])? } else { 0 };
-        let options = flysch_cam::Options { zone_blocks, ..flysch_cam::Options::default() };
+        let options = flysch_cam::DiskOptions { zone_blocks, ..flysch_cam::DiskOptions::default() };
         let ports = host.into_ports();
         let each = ports.len() / namespaces.len();
         let disk = |(lane, port): (usize, Port<M>)| {
@@ -297,7 +297,8 @@ impl<M: Machine> Nvme<M> {
             let shape = Shape { write_protected, ..shape };
             Ok(base.lane_with(lane, (port, shape), &options)?)
         };
-        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let lanes =
+            ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, TargetError>>()?;
         let (description, clock) = (String::new(), ClockKind::Real);
         let namespaces = namespaces.to_vec();
         Ok(Self { machine, lanes, base, namespaces, description, clock, made: None })
@@ -362,15 +363,15 @@ fn pass<M: Machine>(
     clock: &M,
     memory: &DmaRegion,
     command: AdminCommand,
-) -> Result<AdminReply, flysch_nvme::Error> {
-    use flysch_nvme::Error;
+) -> Result<AdminReply, flysch_nvme::NvmeError> {
+    use flysch_nvme::NvmeError;
     let (direction, bytes) = match &command.data {
         AdminData::None => (Direction::None, 0),
         AdminData::In(bytes) => (Direction::FromDevice, *bytes as usize),
         AdminData::Out(data) => (Direction::ToDevice, data.len()),
     };
     if bytes > memory.len() {
-        return Err(Error::Unsupported("more data than the stack has memory for"));
+        return Err(NvmeError::Unsupported("more data than the stack has memory for"));
     }
     if let AdminData::Out(data) = &command.data {
         memory.write(0, data);
@@ -389,10 +390,10 @@ fn pass<M: Machine>(
         token: Token::new(0),
     };
     port.start(command, clock.now()).map_err(|declined| match declined.why {
-        NotStarted::Full => Error::Busy,
-        NotStarted::Gone => Error::Gone,
+        NotStarted::Full => NvmeError::Busy,
+        NotStarted::Gone => NvmeError::Gone,
         NotStarted::BadData(_) | NotStarted::Unsupported => {
-            Error::Unsupported("more data than one command can move")
+            NvmeError::Unsupported("more data than one command can move")
         }
     })?;
     port.ring(clock.now());
@@ -402,15 +403,15 @@ fn pass<M: Machine>(
         }
         let until = port.poll_at();
         if clock.wait(until) == Wake::Idle && until.is_none() {
-            return Err(Error::Gone);
+            return Err(NvmeError::Gone);
         }
     };
     let status = match ended {
         Ended::Good => NvmeStatus::default(),
         Ended::Answered => port.failure().status,
-        Ended::Gone | Ended::NoUnit => return Err(Error::Gone),
+        Ended::Gone | Ended::NoUnit => return Err(NvmeError::Gone),
         Ended::TimedOut | Ended::Aborted | Ended::Reset | Ended::Host => {
-            return Err(Error::Recovered);
+            return Err(NvmeError::Recovered);
         }
     };
     let mut data = Vec::new();
@@ -422,7 +423,7 @@ fn pass<M: Machine>(
 }
 
 /// Blocks of a zone of the namespace; 0 if it has no zones, or is write protected besides.
-fn zone_blocks<M: Machine>(host: &mut Host<M>, machine: &M, id: u32) -> Result<u32, Error> {
+fn zone_blocks<M: Machine>(host: &mut Host<M>, machine: &M, id: u32) -> Result<u32, TargetError> {
     let spaces = &host.device().namespaces;
     let Some(space) = spaces.iter().find(|space| space.id == id) else { return Ok(0) };
     let shape = nda::shape(id, &host.device().controller, &space.data)?;
@@ -439,10 +440,10 @@ fn zone_blocks<M: Machine>(host: &mut Host<M>, machine: &M, id: u32) -> Result<u
 }
 
 /// The properties of the disk on the namespace.
-pub(crate) fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &NvmeFacts, id: u32) -> Result<Shape, TargetError> {
     match device.namespaces.iter().find(|space| space.id == id) {
         Some(Namespace { command_set: set @ (1 | 3..), .. }) => {
-            Err(Error::CommandSet { namespace: id, set: *set })
+            Err(TargetError::CommandSet { namespace: id, set: *set })
         }
         Some(space) => {
             let shape = nda::shape(id, &device.controller, &space.data)?;
@@ -454,18 +455,18 @@ pub(crate) fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
         None => {
             let present: Vec<String> =
                 device.namespaces.iter().map(|space| space.id.to_string()).collect();
-            Err(Error::NoNamespace { namespace: id, present: present.join(", ") })
+            Err(TargetError::NoNamespace { namespace: id, present: present.join(", ") })
         }
     }
 }
 
 impl<M: Machine> NvmeControl for Nvme<M> {
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::NvmeError> {
         let machine = self.machine.clone();
         self.host_mut().run(&machine, operation)
     }
 
-    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::NvmeError> {
         let clock = self.machine.clone();
         let lane = &mut self.lanes[0];
         let memory = lane.memory.clone();
@@ -483,7 +484,7 @@ impl<M: Machine> NvmeControl for Nvme<M> {
         self.namespaces[0]
     }
 
-    fn device(&self) -> &Device {
+    fn device(&self) -> &NvmeFacts {
         self.host().device()
     }
 

@@ -1,6 +1,6 @@
 //! What the user of a stack requires of it, and what every kind of stack has.
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
 use flysch_cam::Tags;
@@ -45,7 +45,7 @@ pub trait Visitor {
     type Output;
 
     /// Does the work. There is at least one lane; all lanes are of one disk.
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output;
+    fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output;
 }
 
 /// A stack whose device may have a meter at its supply.
@@ -70,7 +70,7 @@ pub(crate) trait Tagged {
 
 /// The common interface of every kind of stack.
 pub(crate) trait Open {
-    type Lane: Device + Tagged;
+    type Lane: BlockDevice + Tagged;
     type Clock: Clock;
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);

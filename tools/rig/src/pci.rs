@@ -1,8 +1,8 @@
 //! Controllers of this machine: how they are opened, and their descriptions.
 
-use flysch_vfio::{Access, Controller, Function, Machine, Options, Signals};
+use flysch_vfio::{Access, Controller, Function, Machine, Signals, VfioOptions};
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::target::{PciPlace, PciWait};
 
 /// Opens the controller at that address, with this many bytes of memory, and `vectors` useful
@@ -12,8 +12,8 @@ pub(crate) fn open(
     controller: Controller,
     memory: usize,
     vectors: u16,
-) -> Result<Machine, Error> {
-    Ok(Machine::open(&Options {
+) -> Result<Machine, TargetError> {
+    Ok(Machine::open(&VfioOptions {
         address: place.address,
         controller,
         memory_bytes: memory as u64,

@@ -1,6 +1,6 @@
 //! Job files on stacks.
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
@@ -57,7 +57,7 @@ struct Play<'a> {
 impl Visitor for Play<'_> {
     type Output = Result<Played, PlayError>;
 
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+    fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
         play::play(lanes, clock, self.file, self.options)
     }
 }

@@ -13,7 +13,7 @@ use flysch_api::command::Port;
 use flysch_api::machine::Instant;
 use flysch_cam::{Attention, Family, Shape};
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::lane::Lane;
 
 /// What is pulled out or put back.
@@ -52,7 +52,7 @@ pub(crate) trait Plug {
     ///
     /// # Errors
     /// Why the controller does not come up.
-    fn put_back(&mut self, part: Part) -> Result<(), Error>;
+    fn put_back(&mut self, part: Part) -> Result<(), TargetError>;
 
     /// Scans for a disk; from then on requests to it are executed, or end at once.
     fn scan(&mut self, disk: usize) -> bool;

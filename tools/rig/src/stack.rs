@@ -1,9 +1,9 @@
 //! Stacks of all kinds behind one interface: opened once, dispatched once, generic inside.
 
-use flysch_api::block::{Device, Geometry};
+use flysch_api::block::{BlockDevice, BlockGeometry};
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_bench::clock::RealClock;
-use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::file::{File, FileOptions};
 use flysch_bench::null::Null;
 use flysch_bench::results::Incident;
 use flysch_cam::Tags;
@@ -15,7 +15,7 @@ use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
 use crate::blocks::{Blocks, OnDevice};
 use crate::cd::{self, Cd};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::make_missing;
 use crate::linux::{self, Linux};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
@@ -102,7 +102,7 @@ pub(crate) trait UseLane {
     type Output;
 
     /// Does it.
-    fn on<D: Device>(self, lane: &mut D) -> Self::Output;
+    fn on<D: BlockDevice>(self, lane: &mut D) -> Self::Output;
 }
 
 /// Lanes without a controller.
@@ -122,7 +122,7 @@ impl<D> Metered for Plain<D> {
     }
 }
 
-impl<D: Device + Tagged> Open for Plain<D> {
+impl<D: BlockDevice + Tagged> Open for Plain<D> {
     type Lane = D;
     type Clock = RealClock;
 
@@ -156,7 +156,7 @@ impl Stack {
     ///
     /// # Errors
     /// Why it cannot be opened, in one line for the user.
-    pub fn open(target: &Target, needs: &Needs) -> Result<Self, Error> {
+    pub fn open(target: &Target, needs: &Needs) -> Result<Self, TargetError> {
         match target {
             Target::Ufs(target) if target.clock == ClockKind::Real => {
                 ufs::open_threaded(target, needs).map(Self::UfsThreaded)
@@ -189,7 +189,7 @@ impl Stack {
         target: &Target,
         needs: &Needs,
         seat: &mut Seat,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TargetError> {
         match target {
             Target::Ufs(target) => ufs::open_inline(target, needs, seat).map(Self::Ufs),
             Target::Nvme(target) => nvme::open_inline(target, needs, seat).map(Self::Nvme),
@@ -315,7 +315,7 @@ impl Stack {
     }
 
     /// The disk's properties.
-    pub fn geometry(&self) -> Geometry {
+    pub fn geometry(&self) -> BlockGeometry {
         each!(self, stack => *stack.first().geometry())
     }
 
@@ -368,7 +368,7 @@ impl Stack {
     }
 }
 
-fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
+fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, TargetError> {
     let clock = RealClock::new();
     let path = &target.path;
     let made = make_missing(path, target.size)?;
@@ -378,7 +378,7 @@ fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
     let lanes = (0..needs.lanes.max(1)).map(lane).collect::<Result<Vec<_>, _>>()?;
     let (has, needed) = (lanes[0].geometry().bytes(), target.size.unwrap_or(0));
     if has < needed {
-        return Err(Error::FileTooSmall { path: path.clone(), has, needed });
+        return Err(TargetError::FileTooSmall { path: path.clone(), has, needed });
     }
     let description = format!("file {}", path.display());
     Ok(Plain { lanes, clock, description, made, cause: File::failure })

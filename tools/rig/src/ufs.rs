@@ -20,12 +20,12 @@ use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::policy::{Policy, Rules};
 use flysch_ufs::{CryptoEngine, CryptoKey};
-use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
+use flysch_ufs::{ErrorLog, Host, Link, LinkLimits, Operation, Output, UfsFacts, UfsOptions};
 use flysch_ufs::{Port, QueueMode, Quirks};
 use flysch_wire::ufs::registers::{Cap, Ver};
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::governed::Governed;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
@@ -49,7 +49,7 @@ const REAL_TIME: u32 = 1000;
 pub struct Ufs<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
-    pub(crate) base: Base<Options>,
+    pub(crate) base: Base<UfsOptions>,
     /// The logical units that are its disks.
     pub(crate) luns: Vec<u8>,
     pub(crate) peripherals: Vec<Peripheral>,
@@ -74,7 +74,7 @@ pub trait PassThrough {
     ///
     /// # Errors
     /// No unit answers.
-    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], Error>;
+    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], TargetError>;
 }
 
 /// The management side of a UFS host, as required by `flysch ufs`. No commands may be in flight.
@@ -83,11 +83,11 @@ pub trait Control: PassThrough {
     ///
     /// # Errors
     /// The driver's error.
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error>;
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::UfsError>;
     /// The logical units found by the scan.
     fn peripherals(&self) -> &[Peripheral];
     /// What bring-up learned about the device.
-    fn device(&self) -> &Device;
+    fn device(&self) -> &UfsFacts;
     /// The state of the link.
     fn link(&self) -> Link;
     /// The errors so far.
@@ -119,7 +119,7 @@ pub(crate) fn open_inline(
     target: &UfsTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Ufs<ModelMachine>, Error> {
+) -> Result<Ufs<ModelMachine>, TargetError> {
     let mode = target.clock.mode();
     open_model(target, needs, seat, |seat, model, memory| {
         Ok(seat.machine(model, memory, Identity::default(), mode))
@@ -131,8 +131,8 @@ pub(crate) fn own_memory(target: &UfsTarget, needs: &Needs, disks: usize) -> usi
     memory_plan::<ModelMachine>(&model_options(target, needs, disks), needs).own()
 }
 
-fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> Options {
-    Options {
+fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> UfsOptions {
+    UfsOptions {
         write_booster: Some(target.write_booster),
         event_interrupts: target.event_interrupts,
         aggregation: target.aggregation,
@@ -142,9 +142,12 @@ fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> Options {
 }
 
 /// Opens the model in its own thread, in real time.
-pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Threaded>, Error> {
+pub(crate) fn open_threaded(
+    target: &UfsTarget,
+    needs: &Needs,
+) -> Result<Ufs<Threaded>, TargetError> {
     open_model(target, needs, &mut Seat::default(), |_, model, memory| {
-        Threaded::start(model, memory, Identity::default(), REAL_TIME).map_err(Error::Thread)
+        Threaded::start(model, memory, Identity::default(), REAL_TIME).map_err(TargetError::Thread)
     })
 }
 
@@ -152,8 +155,8 @@ fn open_model<M: Witness>(
     target: &UfsTarget,
     needs: &Needs,
     seat: &mut Seat,
-    start: impl FnOnce(&Seat, Model, DmaRegion) -> Result<M, Error>,
-) -> Result<Ufs<M>, Error> {
+    start: impl FnOnce(&Seat, Model, DmaRegion) -> Result<M, TargetError>,
+) -> Result<Ufs<M>, TargetError> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
@@ -192,7 +195,7 @@ fn open_model<M: Witness>(
 }
 
 /// The model of `target`, with an image of this many bytes.
-pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Config, TargetError> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let unit = |lun| {
         let block_size = target.block_size;
@@ -203,7 +206,7 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
         }
         Ok(Some(unit))
     };
-    let units = (0..target.lus).map(unit).collect::<Result<_, Error>>()?;
+    let units = (0..target.lus).map(unit).collect::<Result<_, TargetError>>()?;
     let default = Config::default();
     Ok(Config {
         profile: target.profile,
@@ -220,18 +223,18 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
 }
 
 /// The key programmed into a model.
-fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
-    let failed = |cause: String| Error::RpmbKey { path: path.into(), cause };
+fn rpmb_key(path: &Path) -> Result<[u8; 32], TargetError> {
+    let failed = |cause: String| TargetError::RpmbKey { path: path.into(), cause };
     let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let length = bytes.len();
     bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, but a key has 32")))
 }
 
 /// The key of a disk: from its file, or a new one.
-fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, Error> {
+fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, TargetError> {
     const RANDOM: &str = "/dev/urandom";
     let path = target.key.as_deref().unwrap_or(Path::new(RANDOM));
-    let failed = |cause: String| Error::CryptoKey { path: path.into(), cause };
+    let failed = |cause: String| TargetError::CryptoKey { path: path.into(), cause };
     let mut bytes = Zeroizing::new(Vec::with_capacity(target.key_bytes + 1));
     let limit = target.key_bytes as u64 + u64::from(target.key.is_some());
     let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
@@ -252,7 +255,7 @@ fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, Error> {
 pub(crate) fn open_qemu(
     target: &QemuTarget,
     needs: &Needs,
-) -> Result<Ufs<flysch_qemu::Machine>, Error> {
+) -> Result<Ufs<flysch_qemu::Machine>, TargetError> {
     let options = driver_options(target.mcq, needs, None, 1);
     let plan = memory_plan::<flysch_qemu::Machine>(&options, needs);
     let (qemu, made) = qemu_options(target, plan.total() as u64)?;
@@ -269,9 +272,9 @@ pub(crate) fn open_qemu(
 pub(crate) fn qemu_options(
     target: &QemuTarget,
     memory_bytes: u64,
-) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+) -> Result<(flysch_qemu::QemuOptions, Option<Made>), TargetError> {
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
-    let options = flysch_qemu::Options {
+    let options = flysch_qemu::QemuOptions {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Ufs,
         queues: target.mcq.unwrap_or(0),
@@ -286,8 +289,8 @@ pub(crate) fn qemu_options(
 pub(crate) fn open_pci(
     target: &UfsPciTarget,
     needs: &Needs,
-) -> Result<Ufs<flysch_vfio::Machine>, Error> {
-    let options = Options {
+) -> Result<Ufs<flysch_vfio::Machine>, TargetError> {
+    let options = UfsOptions {
         interrupts: target.place.wait != PciWait::Poll,
         ..driver_options(target.mcq, needs, target.gear, 1)
     };
@@ -309,23 +312,23 @@ fn queues(mcq: Option<u8>) -> String {
 }
 
 /// Each of `disks` has its own lanes.
-fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>, disks: usize) -> Options {
+fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>, disks: usize) -> UfsOptions {
     let default = LinkLimits::default();
     let each = |queues: u8| usize::from(queues).min(needs.lanes.max(1).into());
-    Options {
+    UfsOptions {
         queue: if mcq.is_some() { QueueMode::Mcq } else { QueueMode::Sdq },
         // The single doorbell's slots are not worth dividing for one thread.
         lanes: mcq.map_or(disks, |queues| each(queues) * disks).min(u8::MAX.into()) as u8,
         depth: needs.queue_depth.clamp(1, 255) as u16,
         link: LinkLimits { gear: gear.unwrap_or(default.gear), ..default },
-        ..Options::default()
+        ..UfsOptions::default()
     }
 }
 
 /// Maximum command slots of a lane: the task tag is one byte.
 const SLOTS_MAX: u32 = 256;
 
-fn memory_plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+fn memory_plan<M: Machine>(options: &UfsOptions, needs: &Needs) -> MemoryPlan {
     let scratch = Disk::<Port<M>>::scratch_bytes(SLOTS_MAX).max(SCRATCH_BYTES);
     MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
 }
@@ -337,9 +340,9 @@ impl<M: Machine> Ufs<M> {
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
-        options: Options,
+        options: UfsOptions,
         luns: &[u8],
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TargetError> {
         let base = Base { region: region.clone(), plan: *plan, options };
         let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
@@ -352,7 +355,8 @@ impl<M: Machine> Ufs<M> {
             let shape = shapes[(lane / each).min(luns.len() - 1)];
             Ok(base.lane(lane, port, shape)?)
         };
-        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let lanes =
+            ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, TargetError>>()?;
         let description = String::new();
         let (luns, clock, made) = (luns.to_vec(), ClockKind::Real, None);
         let policy = None;
@@ -365,7 +369,7 @@ impl<M: Machine> Ufs<M> {
     }
 
     /// Gives the controller the key of the disk, and makes all lanes use it.
-    fn encrypt(&mut self, target: &CryptoTarget) -> Result<(), Error> {
+    fn encrypt(&mut self, target: &CryptoTarget) -> Result<(), TargetError> {
         const SLOT: u8 = 0;
         let key = crypto_key(target)?;
         self.operate(Operation::ProgramKey { slot: SLOT, key })?;
@@ -433,12 +437,12 @@ impl<M: Witness> Open for Ufs<M> {
 }
 
 /// The properties of the disk on `lun`.
-pub(crate) fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, TargetError> {
     match peripherals.iter().find(|peripheral| peripheral.lun.to_ufs() == Some(lun)) {
         Some(peripheral) => Ok(peripheral.shape()?),
         None => {
             let present: Vec<String> = peripherals.iter().map(|p| p.lun.to_string()).collect();
-            Err(Error::NoUnit { lun, present: present.join(", ") })
+            Err(TargetError::NoUnit { lun, present: present.join(", ") })
         }
     }
 }
@@ -450,7 +454,7 @@ impl<M: Machine> PassThrough for Ufs<M> {
         scsi_command(disk.port_mut(), &machine, memory, command)
     }
 
-    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], Error> {
+    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], TargetError> {
         let machine = self.machine.clone();
         let Lane { disk, memory, .. } = &mut self.lanes[0];
         let mut port = Traced::probe(disk.port_mut(), tracer);
@@ -462,7 +466,7 @@ impl<M: Machine> PassThrough for Ufs<M> {
 }
 
 impl<M: Machine> Control for Ufs<M> {
-    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::UfsError> {
         let machine = self.machine.clone();
         self.host_mut().run(&machine, operation)
     }
@@ -471,7 +475,7 @@ impl<M: Machine> Control for Ufs<M> {
         &self.peripherals
     }
 
-    fn device(&self) -> &Device {
+    fn device(&self) -> &UfsFacts {
         self.host().device()
     }
 

@@ -298,7 +298,7 @@ impl Stack for Ufs {
             let found = scan::scan(&mut port, &machine, &setting.scratch)?;
             let of_unit = |lun: u8| {
                 let unit = found.iter().find(|unit| unit.lun.to_ufs() == Some(lun));
-                unit.ok_or(flysch_cam::Error::NotADisk { unit: lun.into() })?.shape()
+                unit.ok_or(flysch_cam::CamError::NotADisk { unit: lun.into() })?.shape()
             };
             (0..units).map(of_unit).collect::<Result<Vec<_>, _>>()
         })?;
@@ -362,12 +362,12 @@ impl<P: Port> Port for Kept<'_, P> {
     }
 }
 
-fn ufs_options(choice: Choice) -> flysch_ufs::Options {
+fn ufs_options(choice: Choice) -> flysch_ufs::UfsOptions {
     let Choice { lanes, depth, variant, auto_hibern8_us, ways, .. } = choice;
     let queue = if variant { QueueMode::Mcq } else { QueueMode::Sdq };
     // The single doorbell has one counter.
     let aggregates = ways.aggregated && (variant || (lanes == 1 && !ways.apart));
-    flysch_ufs::Options {
+    flysch_ufs::UfsOptions {
         queue,
         lanes,
         depth,
@@ -448,9 +448,9 @@ impl Stack for Nvme {
     }
 }
 
-fn nvme_options(choice: Choice) -> flysch_nvme::Options {
+fn nvme_options(choice: Choice) -> flysch_nvme::NvmeOptions {
     let Choice { lanes, depth, variant, ways, .. } = choice;
-    flysch_nvme::Options {
+    flysch_nvme::NvmeOptions {
         lanes: lanes.into(),
         depth,
         sgls: variant,
@@ -586,7 +586,7 @@ impl Stack for Pmp {
         let memory = setting.memory;
         let model = AhciModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
         let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
-        let options = flysch_ahci::Options { ports: 1, ..ahci_options(setting.choice) };
+        let options = flysch_ahci::AhciOptions { ports: 1, ..ahci_options(setting.choice) };
         let mut host = flysch_ahci::Host::new(machine.clone(), setting.driver.clone(), options)
             .map_err(|e| set_up(&e))?;
         try_often(|| host.bring_up(&machine))?;
@@ -615,13 +615,13 @@ impl Stack for Pmp {
     }
 }
 
-fn ahci_options(choice: Choice) -> flysch_ahci::Options {
+fn ahci_options(choice: Choice) -> flysch_ahci::AhciOptions {
     let Choice { lanes, depth, variant, auto_hibern8_us, .. } = choice;
     let link_power = match auto_hibern8_us {
         Some(_) => flysch_ahci::LinkPower::Slumber,
         None => flysch_ahci::LinkPower::Active,
     };
-    flysch_ahci::Options {
+    flysch_ahci::AhciOptions {
         ports: (1 << lanes) - 1,
         depth: depth as u8,
         queued: variant,
@@ -751,7 +751,7 @@ where
     let memory = setting.memory;
     let model = EmmcModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
     let machine = Inline::new(model, memory.clone(), identity, Mode::Virtual);
-    let options = flysch_emmc::Options { timing, ..emmc_options(setting.choice) };
+    let options = flysch_emmc::EmmcOptions { timing, ..emmc_options(setting.choice) };
     let mut host = flysch_emmc::Host::new(machine.clone(), setting.driver.clone(), options)
         .map_err(|e| set_up(&e))?;
     try_often(|| host.bring_up(&machine))?;
@@ -768,8 +768,8 @@ where
     Ok(Opened { machine, host: None, ports: host.into_ports(), units: vec![shape] })
 }
 
-fn emmc_options(choice: Choice) -> flysch_emmc::Options {
+fn emmc_options(choice: Choice) -> flysch_emmc::EmmcOptions {
     let Choice { lanes, depth, ways, .. } = choice;
     let interrupts = !ways.polled;
-    flysch_emmc::Options { lanes: lanes.into(), depth, interrupts, ..Default::default() }
+    flysch_emmc::EmmcOptions { lanes: lanes.into(), depth, interrupts, ..Default::default() }
 }

@@ -23,7 +23,7 @@ pub enum Violation {
         /// The operation.
         operation: Operation,
         /// The error.
-        error: flysch_api::block::Error,
+        error: flysch_api::block::BlockError,
     },
     /// The port did not end every command exactly once.
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub enum Violation {
         /// The first block of the read.
         block: u64,
         /// The error of the last one.
-        error: flysch_api::block::Error,
+        error: flysch_api::block::BlockError,
     },
     /// The stack could not be set up.
     #[error("setting up: {0}")]

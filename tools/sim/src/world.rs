@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use flysch_api::block::{self, Completion, Device, Operation, Refused, Request};
+use flysch_api::block::{self, BlockDevice, Completion, Operation, Refused, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine as _, Wake};
 use flysch_cam::Disk;
@@ -197,7 +197,7 @@ struct World<S: Stack> {
     requests: [u64; 4],
     failed: u64,
     /// The error of the last failed request.
-    last_error: Option<block::Error>,
+    last_error: Option<block::BlockError>,
     compared: u64,
 }
 
@@ -237,7 +237,7 @@ impl<S: Stack> World<S> {
             let mistake = wish.mistake.and_then(Mistake::of_port);
             let port = Witness::new(port, mistake, S::OTHER_UNIT);
             let disk_options =
-                flysch_cam::Options { transfer_max: TRANSFER_MAX, ..Default::default() };
+                flysch_cam::DiskOptions { transfer_max: TRANSFER_MAX, ..Default::default() };
             let disk =
                 Disk::new(port, shapes[unit], scratch, &disk_options).map_err(|e| set_up(&e))?;
             // A lane may get less than it requested, never more.
@@ -427,7 +427,7 @@ impl<S: Stack> World<S> {
                 }
                 if attempt == 20 {
                     return Err(match error {
-                        block::Error::Gone => Violation::GivenUp { faults: self.told() },
+                        block::BlockError::Gone => Violation::GivenUp { faults: self.told() },
                         error => Violation::Unreadable { block: first, error },
                     });
                 }

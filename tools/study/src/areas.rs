@@ -3,7 +3,7 @@
 use flysch_bench::results::Latency;
 use serde::Serialize;
 
-use crate::measure::{Error, Measured, command, measure};
+use crate::measure::{MeasureError, Measured, command, measure};
 
 /// The devices compared: name, target.
 pub const DEVICES: [(&str, &str); 4] = [
@@ -94,11 +94,11 @@ pub fn row(
     (device, target): (&'static str, &str),
     (workload, pattern, bytes): (&'static str, &str, &str),
     (threads, quick): (u32, bool),
-) -> Result<Row, Error> {
+) -> Result<Row, MeasureError> {
     let job = job((pattern, bytes), threads, quick);
     let Measured { job: result, energy } = measure(target, &job)?;
     let (_, done) =
-        result.directions().next().ok_or_else(|| Error::of(target, "nothing was done"))?;
+        result.directions().next().ok_or_else(|| MeasureError::of(target, "nothing was done"))?;
     Ok(Row {
         device,
         workload,

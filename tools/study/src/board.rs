@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::measure::{Error, command, measure, measure_jobs};
+use crate::measure::{MeasureError, command, measure, measure_jobs};
 
 /// The same flash behind each protocol: name, target.
 pub const SAME_FLASH: [(&str, &str); 3] = [
@@ -89,7 +89,7 @@ fn compare(
     devices: &[(&'static str, &str)],
     (what, job): (&'static str, &str),
     quick: bool,
-) -> Result<Row, Error> {
+) -> Result<Row, MeasureError> {
     let millis = if quick { 100 } else { 1000 };
     let ramp = millis / 10;
     let job =
@@ -112,10 +112,10 @@ fn compare(
         })
     };
     let unit = if is_small { "k/s" } else { "MiB/s" };
-    Ok(Row { what, unit, values: devices.iter().map(one).collect::<Result<_, Error>>()? })
+    Ok(Row { what, unit, values: devices.iter().map(one).collect::<Result<_, MeasureError>>()? })
 }
 
-fn game((device, target): (&'static str, &str)) -> Result<Value, Error> {
+fn game((device, target): (&'static str, &str)) -> Result<Value, MeasureError> {
     let (jobs, energy) = measure_jobs(target, GAME)?;
     let nanos = jobs.iter().map(|job| job.runtime_nanos).max().unwrap_or_default();
     Ok(Value {
@@ -139,7 +139,7 @@ pub const STEPS: usize = JOBS.len() * 2 + 1;
 ///
 /// # Errors
 /// What could not be measured.
-pub fn all(quick: bool, mut tell: impl FnMut()) -> Result<Board, Error> {
+pub fn all(quick: bool, mut tell: impl FnMut()) -> Result<Board, MeasureError> {
     let mut board = Board::default();
     for job in JOBS {
         tell();
@@ -150,6 +150,6 @@ pub fn all(quick: bool, mut tell: impl FnMut()) -> Result<Board, Error> {
         board.queue.push(compare(&QUEUE, job, quick)?);
     }
     tell();
-    board.game = SAME_FLASH.into_iter().map(game).collect::<Result<_, Error>>()?;
+    board.game = SAME_FLASH.into_iter().map(game).collect::<Result<_, MeasureError>>()?;
     Ok(board)
 }

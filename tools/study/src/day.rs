@@ -6,7 +6,7 @@
 //! here; the claims it is compared with (10 % less power at work, 35 % less over a day, 30 to 90
 //! minutes of battery) were published without theirs.
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{Demand, PlayOptions};
@@ -15,7 +15,7 @@ use flysch_emmc::Operation;
 use flysch_rig::{Needs, Stack, Target, Visitor};
 use serde::Serialize;
 
-use crate::measure::{Error, options};
+use crate::measure::{MeasureError, options};
 
 /// One kind of activity of a phone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,13 +173,13 @@ impl Visitor for Rest {
     /// Whether the time has passed.
     type Output = bool;
 
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> bool {
+    fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> bool {
         let until = clock.now().after_nanos(self.nanos);
         let mut stuck = 0;
         while clock.now() < until && stuck < STUCK {
             let before = clock.now();
             while lanes.iter_mut().any(|lane| lane.poll(clock.now()).is_some()) {}
-            let at = lanes.iter().filter_map(Device::poll_at).min();
+            let at = lanes.iter().filter_map(BlockDevice::poll_at).min();
             clock.wait(Some(at.filter(|at| *at > before).map_or(until, |at| at.min(until))));
             stuck = if clock.now() == before { stuck + 1 } else { 0 };
         }
@@ -190,26 +190,27 @@ impl Visitor for Rest {
 /// How often a clock may stand still before the pause is given up as endless.
 const STUCK: u32 = 1000;
 
-fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), Error> {
+fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), MeasureError> {
     match stack.visit(Rest { nanos }) {
         true => Ok(()),
-        false => Err(Error::of(target, "its clock stands still during a pause")),
+        false => Err(MeasureError::of(target, "its clock stands still during a pause")),
     }
 }
 
 /// Energy of one burst of `phase` and its pause on a target, joules.
-fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, Error> {
-    let parsed: Target = target.parse().map_err(|error| Error::of(target, error))?;
+fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, MeasureError> {
+    let parsed: Target = target.parse().map_err(|error| MeasureError::of(target, error))?;
     let file = JobFile::of_options(phase.name, &options(phase.job));
-    let file = file.map_err(|error| Error::of(target, error))?;
+    let file = file.map_err(|error| MeasureError::of(target, error))?;
     let needs = Needs::of(&parsed, &Demand::of(&file));
-    let mut stack = Stack::open(&parsed, &needs).map_err(|error| Error::of(target, error))?;
+    let mut stack =
+        Stack::open(&parsed, &needs).map_err(|error| MeasureError::of(target, error))?;
     let whole = (phase.every_s * 1e9) as u64;
     let before = stack.energy().unwrap_or_default();
     for _ in 0..BURSTS {
         let start = stack.energy().unwrap_or_default().nanos();
         let played = stack.play(&file, PlayOptions::default());
-        played.map_err(|error| Error::of(target, error))?;
+        played.map_err(|error| MeasureError::of(target, error))?;
         if sleeps {
             // Lets buffered data be programmed, as a host does before it goes to sleep.
             rest(&mut stack, target, 5_000_000)?;
@@ -225,9 +226,9 @@ fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, Error> {
     Ok(energy.joules / f64::from(BURSTS))
 }
 
-fn operate(stack: &mut Stack, target: &str, operation: Operation) -> Result<(), Error> {
+fn operate(stack: &mut Stack, target: &str, operation: Operation) -> Result<(), MeasureError> {
     let Some(control) = stack.emmc() else { return Ok(()) };
-    control.operate(operation).map(drop).map_err(|error| Error::of(target, error))
+    control.operate(operation).map(drop).map_err(|error| MeasureError::of(target, error))
 }
 
 /// Measures one device's day.
@@ -236,7 +237,7 @@ fn operate(stack: &mut Stack, target: &str, operation: Operation) -> Result<(), 
 /// What could not be measured.
 pub fn of_device(
     (device, how, awake, asleep): (&'static str, &'static str, &'static str, &'static str),
-) -> Result<Day, Error> {
+) -> Result<Day, MeasureError> {
     let is_card = asleep.starts_with("emmc");
     let mut parts = Vec::new();
     let pause = Phase {

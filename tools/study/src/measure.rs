@@ -10,14 +10,14 @@ use flysch_rig::{Needs, Stack, Target};
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("{target}: {cause}")]
-pub struct Error {
+pub struct MeasureError {
     /// The target.
     pub target: String,
     /// The cause, in words.
     pub cause: String,
 }
 
-impl Error {
+impl MeasureError {
     pub(crate) fn of(target: &str, cause: impl ToString) -> Self {
         Self { target: target.into(), cause: cause.to_string() }
     }
@@ -51,21 +51,23 @@ pub fn command(target: &str, text: &str) -> String {
 ///
 /// # Errors
 /// What is wrong with the target or the options, or what failed.
-pub fn measure(target: &str, text: &str) -> Result<Measured, Error> {
-    let parsed: Target = target.parse().map_err(|error| Error::of(target, error))?;
+pub fn measure(target: &str, text: &str) -> Result<Measured, MeasureError> {
+    let parsed: Target = target.parse().map_err(|error| MeasureError::of(target, error))?;
     let mut options = options(text);
     options.push(("group_reporting".into(), None));
-    let file = JobFile::of_options("job", &options).map_err(|error| Error::of(target, error))?;
+    let file =
+        JobFile::of_options("job", &options).map_err(|error| MeasureError::of(target, error))?;
     let needs = Needs::of(&parsed, &Demand::of(&file));
-    let mut stack = Stack::open(&parsed, &needs).map_err(|error| Error::of(target, error))?;
+    let mut stack =
+        Stack::open(&parsed, &needs).map_err(|error| MeasureError::of(target, error))?;
     let before = stack.energy().unwrap_or_default();
     let played = stack.play(&file, PlayOptions::default());
-    let played = played.map_err(|error| Error::of(target, error))?;
+    let played = played.map_err(|error| MeasureError::of(target, error))?;
     let energy = Energy::between(&before, &stack.energy().unwrap_or_default());
     let job = played.jobs.into_iter().next();
-    let job = job.ok_or_else(|| Error::of(target, "no job ran"))?;
+    let job = job.ok_or_else(|| MeasureError::of(target, "no job ran"))?;
     if let Some(failure) = &job.failure {
-        return Err(Error::of(target, failure));
+        return Err(MeasureError::of(target, failure));
     }
     Ok(Measured { job, energy })
 }
@@ -75,17 +77,18 @@ pub fn measure(target: &str, text: &str) -> Result<Measured, Error> {
 ///
 /// # Errors
 /// What is wrong with the target or the text, or what failed.
-pub fn measure_jobs(target: &str, text: &str) -> Result<(Vec<JobResults>, Energy), Error> {
-    let parsed: Target = target.parse().map_err(|error| Error::of(target, error))?;
+pub fn measure_jobs(target: &str, text: &str) -> Result<(Vec<JobResults>, Energy), MeasureError> {
+    let parsed: Target = target.parse().map_err(|error| MeasureError::of(target, error))?;
     let file = JobFile::parse(text, Path::new("jobs.fio"), &[]);
-    let file = file.map_err(|error| Error::of(target, error))?;
+    let file = file.map_err(|error| MeasureError::of(target, error))?;
     let needs = Needs::of(&parsed, &Demand::of(&file));
-    let mut stack = Stack::open(&parsed, &needs).map_err(|error| Error::of(target, error))?;
+    let mut stack =
+        Stack::open(&parsed, &needs).map_err(|error| MeasureError::of(target, error))?;
     let before = stack.energy().unwrap_or_default();
     let played = stack.play(&file, PlayOptions::default());
-    let played = played.map_err(|error| Error::of(target, error))?;
+    let played = played.map_err(|error| MeasureError::of(target, error))?;
     if let Some(failure) = played.jobs.iter().find_map(|job| job.failure.as_ref()) {
-        return Err(Error::of(target, failure));
+        return Err(MeasureError::of(target, failure));
     }
     Ok((played.jobs, Energy::between(&before, &stack.energy().unwrap_or_default())))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use flysch_api::count::counted;
 use serde::Serialize;
 
-use crate::measure::{Error, Measured, command, measure};
+use crate::measure::{MeasureError, Measured, command, measure};
 use crate::sheets::{Cell, SHEETS, Sheet, Unit};
 
 /// A measured cell.
@@ -102,7 +102,7 @@ fn row(cell: &Cell, (target, job): (&str, &str), measured: &Measured) -> Row {
 ///
 /// # Errors
 /// What could not be measured.
-pub fn of_sheet(sheet: &Sheet) -> Result<Results, Error> {
+pub fn of_sheet(sheet: &Sheet) -> Result<Results, MeasureError> {
     let target = format!("{},clock=virtual", sheet.target);
     let mut rows = Vec::new();
     // Cells of one job are next to one another.
@@ -119,7 +119,7 @@ pub fn of_sheet(sheet: &Sheet) -> Result<Results, Error> {
 ///
 /// # Errors
 /// What could not be measured.
-pub fn all(mut tell: impl FnMut(usize, usize)) -> Result<Vec<Results>, Error> {
+pub fn all(mut tell: impl FnMut(usize, usize)) -> Result<Vec<Results>, MeasureError> {
     let sheet = |(done, sheet): (usize, &&Sheet)| {
         tell(done, SHEETS.len());
         of_sheet(sheet)

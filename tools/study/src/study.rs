@@ -6,7 +6,7 @@ use crate::areas::{self, DEVICES, THREADS, WORKLOADS};
 use crate::board::{self, Board};
 use crate::day::{self, Day};
 use crate::equal::{self, Column, Costs};
-use crate::measure::Error;
+use crate::measure::MeasureError;
 
 /// All results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,7 +62,7 @@ pub struct Answers {
 pub const STEPS: usize =
     WORKLOADS.len() * THREADS.len() * DEVICES.len() + board::STEPS + day::DEVICES.len();
 
-fn areas(quick: bool, tell: &mut impl FnMut()) -> Result<Vec<areas::Row>, Error> {
+fn areas(quick: bool, tell: &mut impl FnMut()) -> Result<Vec<areas::Row>, MeasureError> {
     let mut rows = Vec::new();
     for workload in WORKLOADS {
         for threads in THREADS {
@@ -135,7 +135,7 @@ pub fn run(
     (version, timestamp_ms): (String, u64),
     quick: bool,
     mut tell: impl FnMut(usize),
-) -> Result<Study, Error> {
+) -> Result<Study, MeasureError> {
     let mut done = 0;
     let mut step = || {
         tell(done);

@@ -5,7 +5,7 @@
 pub enum Change {
     /// The device is present: the layers above may taste it.
     Arrived,
-    /// It is gone for good. Requests to it end with [`Error::Gone`](super::Error::Gone).
+    /// It is gone for good. Requests to it end with [`BlockError::Gone`](super::BlockError::Gone).
     Gone,
     /// Its size has changed; its content has not.
     Resized {

@@ -1,6 +1,6 @@
 //! NAND below its error correction: what a chip's bus shows.
 
-use super::Error;
+use super::FlashError;
 
 /// Pages with their out-of-band bytes behind the data, as they are in the cells, including bit
 /// errors: a raw chip, or a dump of one.
@@ -13,8 +13,8 @@ pub trait Pages {
     /// Fills `buffer` from page `page`, beginning at `column`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::PowerLost`]; [`Error::Os`].
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`]; [`FlashError::PowerLost`]; [`FlashError::Os`].
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError>;
 
     /// Fills both buffers from page `page`, each beginning at its own column: data and their
     /// error-correction codes. A chip fetches the page from its cells only once (random data
@@ -22,7 +22,7 @@ pub trait Pages {
     ///
     /// # Errors
     /// As [`read_page`](Self::read_page).
-    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), FlashError> {
         parts.into_iter().try_for_each(|(column, buffer)| self.read_page(page, column, buffer))
     }
 }
@@ -33,22 +33,22 @@ pub trait PagesMut: Pages {
     /// Programming only clears bits; 0xFF leaves a cell as it is.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] with nothing done; [`Error::ProgramFailed`], [`Error::PowerLost`],
-    /// [`Error::Os`] with the page in any state.
-    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`] with nothing done; [`FlashError::ProgramFailed`],
+    /// [`FlashError::PowerLost`], [`FlashError::Os`] with the page in any state.
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), FlashError>;
 
     /// Sets every bit of the pages of erase block `block`, including the out-of-band bytes.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] with nothing done; [`Error::EraseFailed`], [`Error::PowerLost`],
-    /// [`Error::Os`] with the block in any state.
-    fn erase_pages(&mut self, block: u32) -> Result<(), Error>;
+    /// [`FlashError::OutOfRange`] with nothing done; [`FlashError::EraseFailed`],
+    /// [`FlashError::PowerLost`], [`FlashError::Os`] with the block in any state.
+    fn erase_pages(&mut self, block: u32) -> Result<(), FlashError>;
 
     /// As [`FlashMut::sync`](super::FlashMut::sync).
     ///
     /// # Errors
-    /// [`Error::Os`].
-    fn sync_pages(&mut self) -> Result<(), Error> {
+    /// [`FlashError::Os`].
+    fn sync_pages(&mut self) -> Result<(), FlashError> {
         Ok(())
     }
 }
@@ -57,10 +57,10 @@ impl<P: Pages + ?Sized> Pages for &P {
     fn pages(&self) -> u64 {
         (**self).pages()
     }
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         (**self).read_page(page, column, buffer)
     }
-    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), FlashError> {
         (**self).read_page_parts(page, parts)
     }
 }
@@ -69,22 +69,22 @@ impl<P: Pages + ?Sized> Pages for &mut P {
     fn pages(&self) -> u64 {
         (**self).pages()
     }
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         (**self).read_page(page, column, buffer)
     }
-    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), FlashError> {
         (**self).read_page_parts(page, parts)
     }
 }
 
 impl<P: PagesMut + ?Sized> PagesMut for &mut P {
-    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), FlashError> {
         (**self).program_page(page, column, bytes)
     }
-    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+    fn erase_pages(&mut self, block: u32) -> Result<(), FlashError> {
         (**self).erase_pages(block)
     }
-    fn sync_pages(&mut self) -> Result<(), Error> {
+    fn sync_pages(&mut self) -> Result<(), FlashError> {
         (**self).sync_pages()
     }
 }

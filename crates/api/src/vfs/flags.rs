@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Attributes, Changes, Error};
+use super::{Attributes, Changes, FsError};
 
 /// Flags of a file as `chattr` sets them; the values are those of Linux (`FS_*_FL`, `linux/fs.h`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,8 +54,8 @@ impl FileFlags {
         LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, flag)| *flag)
     }
 
-    fn forbids(self, other: Self) -> Result<(), Error> {
-        if self.intersects(other) { Err(Error::Protected(self)) } else { Ok(()) }
+    fn forbids(self, other: Self) -> Result<(), FsError> {
+        if self.intersects(other) { Err(FsError::Protected(self)) } else { Ok(()) }
     }
 }
 
@@ -75,13 +75,13 @@ const FIXED: FileFlags = FileFlags::IMMUTABLE.with(FileFlags::APPEND);
 /// What flags forbid, as in Linux (`fs/attr.c`, `fs/namei.c`, `fs/xattr.c`), even for root. A file
 /// system does not check them; its front end does.
 ///
-/// Each fails with [`Error::Protected`].
+/// Each fails with [`FsError::Protected`].
 impl Attributes {
     /// Checks that the file may be opened for writing.
     ///
     /// # Errors
     /// If it is immutable, or append-only and `appends` is not set (`O_APPEND`).
-    pub fn may_open_to_write(&self, appends: bool) -> Result<(), Error> {
+    pub fn may_open_to_write(&self, appends: bool) -> Result<(), FsError> {
         self.flags.forbids(if appends { FileFlags::IMMUTABLE } else { FIXED })
     }
 
@@ -90,7 +90,7 @@ impl Attributes {
     ///
     /// # Errors
     /// If it is append-only and there is content after `offset`.
-    pub fn may_write_at(&self, offset: u64) -> Result<(), Error> {
+    pub fn may_write_at(&self, offset: u64) -> Result<(), FsError> {
         if offset >= self.size { Ok(()) } else { self.flags.forbids(FileFlags::APPEND) }
     }
 
@@ -101,7 +101,12 @@ impl Attributes {
     /// # Errors
     /// If it is immutable; if it is append-only, unless times become the current time; never for
     /// flags alone.
-    pub fn may_change(&self, changes: &Changes, is_now: bool, is_open: bool) -> Result<(), Error> {
+    pub fn may_change(
+        &self,
+        changes: &Changes,
+        is_now: bool,
+        is_open: bool,
+    ) -> Result<(), FsError> {
         let Changes { permissions, owner, group, size, accessed, modified, flags: _ } = changes;
         let has_times = accessed.is_some() || modified.is_some();
         let is_fixed = permissions.is_some() || owner.is_some() || group.is_some();
@@ -122,7 +127,7 @@ impl Attributes {
     ///
     /// # Errors
     /// If it is immutable.
-    pub fn may_gain_name(&self) -> Result<(), Error> {
+    pub fn may_gain_name(&self) -> Result<(), FsError> {
         self.flags.forbids(FileFlags::IMMUTABLE)
     }
 
@@ -131,7 +136,7 @@ impl Attributes {
     ///
     /// # Errors
     /// If either is immutable or append-only.
-    pub fn may_lose_name(&self, file: &Self) -> Result<(), Error> {
+    pub fn may_lose_name(&self, file: &Self) -> Result<(), FsError> {
         self.flags.forbids(FIXED)?;
         file.flags.forbids(FIXED)
     }
@@ -140,7 +145,7 @@ impl Attributes {
     ///
     /// # Errors
     /// If it is immutable or append-only.
-    pub fn may_be_linked(&self) -> Result<(), Error> {
+    pub fn may_be_linked(&self) -> Result<(), FsError> {
         self.flags.forbids(FIXED)
     }
 
@@ -148,7 +153,7 @@ impl Attributes {
     ///
     /// # Errors
     /// If it is immutable or append-only.
-    pub fn may_change_xattrs(&self) -> Result<(), Error> {
+    pub fn may_change_xattrs(&self) -> Result<(), FsError> {
         self.flags.forbids(FIXED)
     }
 }

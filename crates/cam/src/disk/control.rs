@@ -5,7 +5,7 @@ use flysch_api::command::Port;
 use super::rescue::Rescue;
 use super::single::Single;
 use super::{Disk, Shape, delete_max};
-use crate::error::Error;
+use crate::error::CamError;
 use crate::family::{Attention, Family};
 
 /// State of a disk's queue: what `camcontrol tags -v` prints.
@@ -88,7 +88,7 @@ where
     ///
     /// # Errors
     /// As [`reshape`](Self::reshape); the unit is gone then.
-    pub fn find_again(&mut self, shape: Shape) -> Result<(), Error> {
+    pub fn find_again(&mut self, shape: Shape) -> Result<(), CamError> {
         self.gone = false;
         self.reshape(shape).inspect_err(|_| self.set_gone())?;
         (self.rescue, self.attention) = (Rescue::default(), Attention::default());
@@ -101,15 +101,15 @@ where
     /// has.
     ///
     /// # Errors
-    /// [`Error::BlockSize`] for blocks of another size and [`Error::NotADisk`] for another unit,
-    /// because those are other disks; otherwise as [`new`](Self::new). The disk is unchanged.
-    pub fn reshape(&mut self, shape: Shape) -> Result<(), Error> {
+    /// [`CamError::BlockSize`] for blocks of another size and [`CamError::NotADisk`] for another
+    /// unit, because those are other disks; otherwise as [`new`](Self::new). The disk is unchanged.
+    pub fn reshape(&mut self, shape: Shape) -> Result<(), CamError> {
         let Shape { unit, block_size, .. } = shape;
         if unit != self.shape.unit {
-            return Err(Error::NotADisk { unit });
+            return Err(CamError::NotADisk { unit });
         }
         if block_size != self.shape.block_size {
-            return Err(Error::BlockSize { unit, block_size });
+            return Err(CamError::BlockSize { unit, block_size });
         }
         let limits = self.port.limits();
         let geometry = Self::plan(limits, &shape, self.scratch.len(), &self.options)?;

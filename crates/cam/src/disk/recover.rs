@@ -1,6 +1,6 @@
 //! What happens to a part that did not plainly succeed.
 
-use flysch_api::block::{Error, Operation};
+use flysch_api::block::{BlockError, Operation};
 use flysch_api::command::{Ended, Port};
 use flysch_api::machine::Instant;
 
@@ -136,7 +136,7 @@ where
     /// Whether this is a unit without volatile cache that refuses a flush.
     fn needs_no_flush(&mut self, index: u16, verdict: &Verdict) -> bool {
         let flush = self.operation(index) == Operation::Flush;
-        let refused = verdict.error == Error::Unsupported && !self.shape.write_cache;
+        let refused = verdict.error == BlockError::Unsupported && !self.shape.write_cache;
         self.no_flush |= flush && refused;
         flush && refused
     }

@@ -2,7 +2,7 @@
 //! with plain success. It needs only the wish. Everything else takes the general path, for which
 //! the wish gets a part.
 
-use flysch_api::block::{Completion, Geometry, Operation, Refused, Request};
+use flysch_api::block::{BlockGeometry, Completion, Operation, Refused, Request};
 use flysch_api::command::{Ended, NotStarted, Outcome, Port};
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
@@ -12,8 +12,8 @@ use super::{Disk, transfer};
 use crate::family::Family;
 use crate::queue::{Order, Standing, next_token};
 
-/// What makes a request the common case, derived from the disk's geometry: [`Geometry::check`] and
-/// the check for a single command in one.
+/// What makes a request the common case, derived from the disk's geometry: [`BlockGeometry::check`]
+/// and the check for a single command in one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single {
     /// Size of the disk, bytes.
@@ -30,8 +30,8 @@ pub(crate) struct Single {
 }
 
 impl Single {
-    pub(crate) fn new(geometry: &Geometry) -> Self {
-        let Geometry { block_size, transfer_max, segments, read_only, .. } = *geometry;
+    pub(crate) fn new(geometry: &BlockGeometry) -> Self {
+        let BlockGeometry { block_size, transfer_max, segments, read_only, .. } = *geometry;
         let size = geometry.bytes();
         let one = u64::from(transfer_max).min(size);
         let list = if segments.boundary == 0 { one.min(segments.length.into()) } else { 0 };

@@ -1,11 +1,11 @@
 //! What ATA commands and errors look like to a disk.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::{Ata, AtaProtocol, AtaStatus, Ended, Failure};
 use flysch_wire::ata::identify::{set82, set83, set84};
 use flysch_wire::ata::{Identify, Kind, dsm};
 
-use crate::Error as CamError;
+use crate::CamError;
 use crate::ada::{ERRORS, Ways, lookup, shape};
 use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble};
 
@@ -34,8 +34,8 @@ fn commands_are_those_of_the_specification() {
 fn errors_have_the_cures_of_their_table() {
     let bad = answered(0x51, 0x40, 0);
     let cause = Cause::Ata(AtaStatus { status: 0x51, error: 0x40, lba: 77, sense: [0; 3] });
-    assert_eq!((bad.action, bad.error), (Action::Retry(1), Error::Medium(cause)));
-    assert_eq!(answered(0x51, 0x10, 0).error, Error::OutOfRange);
+    assert_eq!((bad.action, bad.error), (Action::Retry(1), BlockError::Medium(cause)));
+    assert_eq!(answered(0x51, 0x10, 0).error, BlockError::OutOfRange);
     assert_eq!(answered(0x51, 0x84, 0).trouble, Trouble::Host, "a CRC error, although it aborted");
     assert_eq!(answered(0x51, 0x04, 0).trouble, Trouble::Aborted);
     assert_eq!(answered(0x61, 0x04, 0).trouble, Trouble::Hardware);

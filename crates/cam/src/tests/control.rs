@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::block::{Device, Error, Operation, Refused};
+use flysch_api::block::{BlockDevice, BlockError, Operation, Refused};
 use flysch_api::command::{Ended, NotStarted};
 
 use super::fake::{Fate, SHAPE, at, carry_through, disk, request, result};
@@ -78,7 +78,7 @@ fn a_frozen_disk_takes_requests_and_starts_none() {
     disk.freeze();
     disk.submit(&request(Operation::Read, 1, 1, 6), at(5)).unwrap();
     disk.lose();
-    assert_eq!(disk.poll(at(6)).map(|done| done.result), Some(Err(Error::Gone)));
+    assert_eq!(disk.poll(at(6)).map(|done| done.result), Some(Err(BlockError::Gone)));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_unit_that_wants_to_be_started_is() {
     never.port.script.extend([not_ready, Fate::Good, not_ready, Fate::Good, not_ready]);
     let cause = flysch_api::block::Cause::sense(2, 4, 2);
     let failed = result(&mut never, request(Operation::Read, 0, 1, 0));
-    assert_eq!(failed, Err(Error::Device(cause)));
+    assert_eq!(failed, Err(BlockError::Device(cause)));
     assert_eq!(never.statistics().starts, 2);
 
     // The command itself may fail in any way.
@@ -123,7 +123,7 @@ fn a_port_that_cannot_start_units_leaves_the_failure() {
     let next = disk.poll_at().unwrap();
     assert_eq!(disk.poll(next), None);
     let done = disk.poll(next.after_nanos(1)).expect("nobody starts it");
-    assert_eq!(done.result, Err(Error::Device(flysch_api::block::Cause::sense(2, 4, 2))));
+    assert_eq!(done.result, Err(BlockError::Device(flysch_api::block::Cause::sense(2, 4, 2))));
     assert!(disk.queue.is_quiet());
 }
 
@@ -160,14 +160,14 @@ fn tags_go_down_and_slowly_up() {
 fn a_disk_may_get_another_size() {
     let mut disk = disk(4);
     let beyond = request(Operation::Read, SHAPE.blocks, 1, 0);
-    assert_eq!(disk.submit(&beyond, at(1)), Err(Refused::Invalid(Error::OutOfRange)));
+    assert_eq!(disk.submit(&beyond, at(1)), Err(Refused::Invalid(BlockError::OutOfRange)));
     disk.reshape(Shape { blocks: SHAPE.blocks + 1, ..SHAPE }).unwrap();
     assert_eq!(result(&mut disk, beyond), Ok(()));
     assert_eq!(disk.geometry().blocks, SHAPE.blocks + 1);
     disk.reshape(Shape { blocks: 10, write_protected: true, ..SHAPE }).unwrap();
-    assert_eq!(disk.submit(&beyond, at(1)), Err(Refused::Invalid(Error::OutOfRange)));
+    assert_eq!(disk.submit(&beyond, at(1)), Err(Refused::Invalid(BlockError::OutOfRange)));
     let write = request(Operation::Write, 0, 1, 0);
-    assert_eq!(disk.submit(&write, at(1)), Err(Refused::Invalid(Error::WriteProtected)));
+    assert_eq!(disk.submit(&write, at(1)), Err(Refused::Invalid(BlockError::WriteProtected)));
     // Other blocks or another unit are another disk.
     assert!(disk.reshape(Shape { block_size: 512, ..SHAPE }).is_err());
     assert!(disk.reshape(Shape { unit: 5, ..SHAPE }).is_err());

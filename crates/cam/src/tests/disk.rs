@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Device, Error, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockError, Operation, Refused, Request};
 use flysch_api::command::{Direction, Ended, Outcome, Port, Token};
 use flysch_api::crypto::{CryptoContext, DataUnit};
 use flysch_api::data::{BadData, Data};
@@ -12,7 +12,7 @@ use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use super::fake::{
     BASE, DATA, Fake, Fate, SHAPE, at, carry_through, disk, request, result, shaped,
 };
-use crate::{Disk, Options, Shape, error};
+use crate::{Disk, DiskOptions, Shape, error};
 
 #[test]
 fn a_read_is_one_command_with_its_stamps() {
@@ -59,7 +59,7 @@ fn the_last_part_is_the_rest() {
 #[test]
 fn addresses_beyond_32_bits_take_the_long_form() {
     let blocks = 1 << 40;
-    let mut disk = shaped(Shape { blocks, ..SHAPE }, 4, 16384, &Options::default());
+    let mut disk = shaped(Shape { blocks, ..SHAPE }, 4, 16384, &DiskOptions::default());
     disk.memory().fill(DATA, 16384, 0x5A);
     for lba in [u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, blocks - 4] {
         assert_eq!(result(&mut disk, request(Operation::Write, lba, 4, 1)), Ok(()));
@@ -76,7 +76,7 @@ fn addresses_beyond_32_bits_take_the_long_form() {
 #[test]
 fn counts_beyond_16_bits_take_the_long_form() {
     let shape = Shape { block_size: 1, blocks: 1 << 20, ..SHAPE };
-    let mut disk = shaped(shape, 2, 1 << 20, &Options::default());
+    let mut disk = shaped(shape, 2, 1 << 20, &DiskOptions::default());
     let mut long = request(Operation::Read, 0, 0, 1);
     sized(&mut long, 65536);
     assert_eq!(result(&mut disk, long), Ok(()));
@@ -91,7 +91,7 @@ fn every_power_of_two_block_size_works() {
     for shift in [9, 10, 12, 13, 16] {
         let block_size = 1_u32 << shift;
         let shape = Shape { block_size, blocks: 64, ..SHAPE };
-        let mut disk = shaped(shape, 4, 1 << 16, &Options::default());
+        let mut disk = shaped(shape, 4, 1 << 16, &DiskOptions::default());
         let bytes: Vec<u8> = (0..1_u32 << 18).map(|i| (i >> 9 ^ i) as u8).collect();
         disk.memory().write(DATA, &bytes);
         let mut all = request(Operation::Write, 0, 0, 1);
@@ -111,16 +111,16 @@ fn what_cannot_be_a_disk_is_refused() {
     let new = |shape, slots, transfer_max, scratch: usize| {
         let port = Fake::new(slots, transfer_max, 4096);
         let scratch = port.memory().carve(0, scratch);
-        Disk::new(port, shape, scratch, &Options::default()).err()
+        Disk::new(port, shape, scratch, &DiskOptions::default()).err()
     };
     for block_size in [0, 520, 32768] {
         let refused = new(Shape { block_size, ..SHAPE }, 4, 16384, 4096);
-        assert_eq!(refused, Some(error::Error::BlockSize { unit: 3 << 48, block_size }));
+        assert_eq!(refused, Some(error::CamError::BlockSize { unit: 3 << 48, block_size }));
     }
     let empty = new(Shape { blocks: 0, ..SHAPE }, 4, 16384, 4096);
-    assert_eq!(empty, Some(error::Error::NotADisk { unit: 3 << 48 }));
-    assert_eq!(new(SHAPE, 0, 16384, 4096), Some(error::Error::NoSlots));
-    assert_eq!(new(SHAPE, 4, 16384, 100), Some(error::Error::Scratch { needed: 256, got: 100 }));
+    assert_eq!(empty, Some(error::CamError::NotADisk { unit: 3 << 48 }));
+    assert_eq!(new(SHAPE, 0, 16384, 4096), Some(error::CamError::NoSlots));
+    assert_eq!(new(SHAPE, 4, 16384, 100), Some(error::CamError::Scratch { needed: 256, got: 100 }));
     assert_eq!(new(Shape { delete_blocks_max: 0, ..SHAPE }, 4, 16384, 0), None);
 }
 
@@ -128,44 +128,45 @@ fn what_cannot_be_a_disk_is_refused() {
 fn the_device_never_sees_what_is_out_of_range_or_misaligned() {
     let mut disk = disk(4);
     let mut cases = vec![
-        (request(Operation::Read, 1 << 20, 1, 0), Error::OutOfRange),
-        (request(Operation::Write, (1 << 20) - 1, 2, 0), Error::OutOfRange),
-        (request(Operation::Delete, u64::MAX / 4096, 1, 0), Error::OutOfRange),
-        (request(Operation::Read, 0, 0, 0), Error::Misaligned),
+        (request(Operation::Read, 1 << 20, 1, 0), BlockError::OutOfRange),
+        (request(Operation::Write, (1 << 20) - 1, 2, 0), BlockError::OutOfRange),
+        (request(Operation::Delete, u64::MAX / 4096, 1, 0), BlockError::OutOfRange),
+        (request(Operation::Read, 0, 0, 0), BlockError::Misaligned),
     ];
     let mut odd = request(Operation::Read, 0, 1, 0);
     odd.offset = 512;
-    cases.push((odd, Error::Misaligned));
+    cases.push((odd, BlockError::Misaligned));
     let mut short = request(Operation::Write, 0, 2, 0);
     short.data = Data::One(DmaSlice { address: BASE + DATA as u64, len: 4096 });
-    cases.push((short, Error::Misaligned));
+    cases.push((short, BlockError::Misaligned));
     let mut nowhere = request(Operation::Write, 0, 1, 0);
     nowhere.data = Data::One(DmaSlice { address: 0x10, len: 4096 });
-    cases.push((nowhere, Error::BadData(BadData::Outside)));
+    cases.push((nowhere, BlockError::BadData(BadData::Outside)));
     for (request, error) in cases {
         assert_eq!(disk.submit(&request, at(1)), Err(Refused::Invalid(error)), "{request:?}");
     }
     assert!(disk.port().started.is_empty() && disk.queue.is_quiet());
     let mut beyond = request(Operation::Read, 0, 1000, 8);
     sized(&mut beyond, 4096 * 2000);
-    let outside = Err(Refused::Invalid(Error::BadData(BadData::Outside)));
+    let outside = Err(Refused::Invalid(BlockError::BadData(BadData::Outside)));
     assert_eq!(disk.submit(&beyond, at(1)), outside, "ends outside DMA memory");
     assert_eq!(result(&mut disk, request(Operation::Read, 0, 9, 9)), Ok(()), "still in order");
 }
 
 #[test]
 fn write_protected_units_take_no_writes() {
-    let mut disk = shaped(Shape { write_protected: true, ..SHAPE }, 4, 16384, &Options::default());
+    let mut disk =
+        shaped(Shape { write_protected: true, ..SHAPE }, 4, 16384, &DiskOptions::default());
     for operation in [Operation::Write, Operation::Delete] {
         let refused = disk.submit(&request(operation, 0, 1, 0), at(1));
-        assert_eq!(refused, Err(Refused::Invalid(Error::WriteProtected)));
+        assert_eq!(refused, Err(Refused::Invalid(BlockError::WriteProtected)));
     }
     assert_eq!(result(&mut disk, request(Operation::Read, 0, 1, 0)), Ok(()));
 }
 
 #[test]
 fn the_queue_depth_is_kept_and_a_full_queue_refuses_until_polled() {
-    let options = Options { queue_depth: 2, ..Options::default() };
+    let options = DiskOptions { queue_depth: 2, ..DiskOptions::default() };
     let mut disk = shaped(SHAPE, 8, 16384, &options);
     assert_eq!(disk.geometry().queue_depth, 2);
     for token in 0..2 {
@@ -213,11 +214,11 @@ fn flush_is_synchronize_cache() {
 fn a_unit_without_synchronize_cache_flushes_if_it_has_no_write_cache() {
     for write_cache in [false, true] {
         let shape = Shape { write_cache, ..SHAPE };
-        let mut disk = shaped(shape, 4, 16384, &Options::default());
+        let mut disk = shaped(shape, 4, 16384, &DiskOptions::default());
         for round in 0..2 {
             disk.port_mut().script.push_back(Fate::Sense(5, 0x20, 0));
             let result = result(&mut disk, request(Operation::Flush, 0, 0, round));
-            assert_eq!(result, if write_cache { Err(Error::Unsupported) } else { Ok(()) });
+            assert_eq!(result, if write_cache { Err(BlockError::Unsupported) } else { Ok(()) });
         }
         let asked = if write_cache { 2 } else { 1 };
         assert_eq!(disk.port().started.len(), asked, "what is known is not asked again");
@@ -237,9 +238,10 @@ fn delete_is_unmap_split_at_the_units_limit() {
         assert_eq!((unmap.payload.0[0], unmap.payload.0[8], unmap.data.len()), (0x42, 24, 24));
         assert_eq!(unmap.direction, Direction::ToDevice);
     }
-    let mut plain = shaped(Shape { delete_blocks_max: 0, ..SHAPE }, 2, 16384, &Options::default());
+    let mut plain =
+        shaped(Shape { delete_blocks_max: 0, ..SHAPE }, 2, 16384, &DiskOptions::default());
     let refused = plain.submit(&request(Operation::Delete, 0, 1, 1), at(1));
-    assert_eq!(refused, Err(Refused::Invalid(Error::Unsupported)));
+    assert_eq!(refused, Err(Refused::Invalid(BlockError::Unsupported)));
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn forced_unit_access_is_a_bit_a_flush_or_nothing() {
         (false, false, vec![(0x2A, 0)]),
     ] {
         let shape = Shape { write_cache, force_unit_access, ..SHAPE };
-        let mut disk = shaped(shape, 1, 16384, &Options::default());
+        let mut disk = shaped(shape, 1, 16384, &DiskOptions::default());
         let mut write = request(Operation::Write, 0, 1, 1);
         write.force_unit_access = true;
         assert_eq!(result(&mut disk, write), Ok(()));
@@ -264,7 +266,7 @@ fn forced_unit_access_is_a_bit_a_flush_or_nothing() {
 #[test]
 fn the_port_and_the_unit_bound_a_transfer() {
     let transfer = |port, unit, option| {
-        let options = Options { transfer_max: option, ..Options::default() };
+        let options = DiskOptions { transfer_max: option, ..DiskOptions::default() };
         let shape = Shape { transfer_blocks_max: unit, ..SHAPE };
         shaped(shape, 2, port, &options).geometry().transfer_max
     };
@@ -344,7 +346,7 @@ fn a_list_with_more_segments_than_a_command_takes_is_split_between_blocks() {
     let small: Vec<_> = (0..16).map(|n| (n * 0x1000, 768)).collect();
     let request = spread(&disk, Operation::Write, &small);
     let refused = BadData::TooMany;
-    assert_eq!(result(&mut disk, request), Err(Error::BadData(refused)));
+    assert_eq!(result(&mut disk, request), Err(BlockError::BadData(refused)));
     assert!(disk.port().started.is_empty());
     // In segments of 3 KiB four give three blocks.
     let larger: Vec<_> = (0..8).map(|n| (n * 0x1000, 3072)).collect();
@@ -376,7 +378,7 @@ fn bad_lists_are_refused_before_the_device_sees_them() {
     ] {
         let request = spread(&disk, Operation::Read, ranges);
         let refused = disk.submit(&request, at(1));
-        assert_eq!(refused, Err(Refused::Invalid(Error::BadData(bad))), "{ranges:?}");
+        assert_eq!(refused, Err(Refused::Invalid(BlockError::BadData(bad))), "{ranges:?}");
     }
     assert!(disk.port().started.is_empty() && disk.queue.is_quiet());
 }
@@ -406,7 +408,7 @@ fn encrypted_data_is_split_between_data_units_and_numbered() {
     assert_eq!(result(&mut disk, list), Ok(()));
     assert_eq!(named(&disk), [(40, 2, 8192), (41, 2, 8192), (42, 2, 8192)]);
     let odd = Request { crypto, ..request(Operation::Read, 7, 1, 1) };
-    let refused = Refused::Invalid(Error::BadData(BadData::DataUnit));
+    let refused = Refused::Invalid(BlockError::BadData(BadData::DataUnit));
     assert_eq!(disk.submit(&odd, at(1)), Err(refused));
     let delete = Request { crypto, ..request(Operation::Delete, 7, 1, 1) };
     assert_eq!(result(&mut disk, delete), Ok(()), "there is nothing to encrypt");

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Completion, Device, Operation, Request};
+use flysch_api::block::{BlockDevice, Completion, Operation, Request};
 use flysch_api::command::{
     Command, Declined, Direction, Ended, Failure, Limits, NotStarted, Outcome, Port, Scsi,
     ScsiStatus, SenseBytes, Token,
@@ -13,7 +13,7 @@ use flysch_api::command::{
 use flysch_api::data::{Data, SegmentLimits, Walk};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 
-use crate::{Disk, Options, Shape};
+use crate::{Disk, DiskOptions, Shape};
 
 /// Where the memory of the fake begins for the device.
 pub(crate) const BASE: u64 = 0x1_0000;
@@ -263,10 +263,15 @@ pub(crate) const SHAPE: Shape = Shape {
 
 /// A disk with so many slots, at most 16 KiB per command.
 pub(crate) fn disk(slots: u32) -> Disk<Fake> {
-    shaped(SHAPE, slots, 16384, &Options::default())
+    shaped(SHAPE, slots, 16384, &DiskOptions::default())
 }
 
-pub(crate) fn shaped(shape: Shape, slots: u32, transfer_max: u32, options: &Options) -> Disk<Fake> {
+pub(crate) fn shaped(
+    shape: Shape,
+    slots: u32,
+    transfer_max: u32,
+    options: &DiskOptions,
+) -> Disk<Fake> {
     let port = Fake::new(slots, transfer_max, shape.block_size);
     let scratch = port.memory.carve(0, DATA);
     Disk::new(port, shape, scratch, options).unwrap()
@@ -321,6 +326,6 @@ pub(crate) fn carry_through(disk: &mut Disk<Fake>, requests: &[Request]) -> Vec<
 pub(crate) fn result(
     disk: &mut Disk<Fake>,
     request: Request,
-) -> Result<(), flysch_api::block::Error> {
+) -> Result<(), flysch_api::block::BlockError> {
     carry_through(disk, &[request])[0].result
 }

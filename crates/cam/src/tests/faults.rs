@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::block::{Cause, Device, Error, Operation, Refused};
+use flysch_api::block::{BlockDevice, BlockError, Cause, Operation, Refused};
 use flysch_api::command::{Ended, NotStarted};
 
 use super::fake::{CODE, Fake, Fate, at, carry_through, disk, request, result};
@@ -14,7 +14,7 @@ use crate::sense::{SENSE, lookup};
 const READ: Operation = Operation::Read;
 
 /// A read whose commands have these fates, on a disk of its own.
-fn read(fates: &[Fate]) -> (Result<(), Error>, Disk<Fake>) {
+fn read(fates: &[Fate]) -> (Result<(), BlockError>, Disk<Fake>) {
     let mut disk = disk(4);
     disk.port_mut().script.extend(fates);
     let result = result(&mut disk, request(READ, 0, 1, 1));
@@ -60,29 +60,29 @@ fn passing_troubles_pass() {
 fn lasting_troubles_are_told_after_bounded_tries() {
     let short = cause(0xB, 0x4B, 0);
     for (fate, error, tries) in [
-        (Fate::Sense(3, 0x11, 0), Error::Medium(cause(3, 0x11, 0)), 2),
-        (Fate::Sense(3, 0x31, 0), Error::Medium(cause(3, 0x31, 0)), 1),
-        (Fate::Sense(4, 0x44, 0), Error::Device(cause(4, 0x44, 0)), 3),
-        (Fate::Sense(0xB, 0, 0), Error::Device(cause(0xB, 0, 0)), 5),
-        (Fate::Sense(5, 0x20, 0), Error::Unsupported, 1),
-        (Fate::Sense(5, 0x21, 0), Error::OutOfRange, 1),
-        (Fate::Sense(5, 0x24, 0), Error::Device(cause(5, 0x24, 0)), 1),
-        (Fate::Sense(5, 0x25, 0), Error::Gone, 1),
-        (Fate::Sense(6, 0x29, 0), Error::Device(cause(6, 0x29, 0)), 17),
-        (Fate::Sense(7, 0x27, 0), Error::WriteProtected, 1),
-        (Fate::Sense(7, 0x27, 7), Error::Device(cause(7, 0x27, 7)), 1),
-        (Fate::Sense(2, 0x3A, 0), Error::Gone, 1),
-        (Fate::Sense(2, 4, 1), Error::Device(cause(2, 4, 1)), 121),
-        (Fate::Sense(0xC, 0, 0), Error::Device(cause(0xC, 0, 0)), 1),
-        (Fate::Status(0x08), Error::Device(status(0x08)), 13),
-        (Fate::Status(0x28), Error::Device(status(0x28)), 13),
-        (Fate::Status(0x18), Error::Device(status(0x18)), 1),
-        (Fate::Status(2), Error::Device(status(2)), 5),
-        (Fate::End(Ended::TimedOut), Error::TimedOut, 5),
-        (Fate::End(Ended::Reset), Error::Reset, 17),
-        (Fate::End(Ended::Host), Error::Host(CODE), 5),
-        (Fate::End(Ended::NoUnit), Error::Gone, 1),
-        (Fate::Short(512), Error::Device(short), 5),
+        (Fate::Sense(3, 0x11, 0), BlockError::Medium(cause(3, 0x11, 0)), 2),
+        (Fate::Sense(3, 0x31, 0), BlockError::Medium(cause(3, 0x31, 0)), 1),
+        (Fate::Sense(4, 0x44, 0), BlockError::Device(cause(4, 0x44, 0)), 3),
+        (Fate::Sense(0xB, 0, 0), BlockError::Device(cause(0xB, 0, 0)), 5),
+        (Fate::Sense(5, 0x20, 0), BlockError::Unsupported, 1),
+        (Fate::Sense(5, 0x21, 0), BlockError::OutOfRange, 1),
+        (Fate::Sense(5, 0x24, 0), BlockError::Device(cause(5, 0x24, 0)), 1),
+        (Fate::Sense(5, 0x25, 0), BlockError::Gone, 1),
+        (Fate::Sense(6, 0x29, 0), BlockError::Device(cause(6, 0x29, 0)), 17),
+        (Fate::Sense(7, 0x27, 0), BlockError::WriteProtected, 1),
+        (Fate::Sense(7, 0x27, 7), BlockError::Device(cause(7, 0x27, 7)), 1),
+        (Fate::Sense(2, 0x3A, 0), BlockError::Gone, 1),
+        (Fate::Sense(2, 4, 1), BlockError::Device(cause(2, 4, 1)), 121),
+        (Fate::Sense(0xC, 0, 0), BlockError::Device(cause(0xC, 0, 0)), 1),
+        (Fate::Status(0x08), BlockError::Device(status(0x08)), 13),
+        (Fate::Status(0x28), BlockError::Device(status(0x28)), 13),
+        (Fate::Status(0x18), BlockError::Device(status(0x18)), 1),
+        (Fate::Status(2), BlockError::Device(status(2)), 5),
+        (Fate::End(Ended::TimedOut), BlockError::TimedOut, 5),
+        (Fate::End(Ended::Reset), BlockError::Reset, 17),
+        (Fate::End(Ended::Host), BlockError::Host(CODE), 5),
+        (Fate::End(Ended::NoUnit), BlockError::Gone, 1),
+        (Fate::Short(512), BlockError::Device(short), 5),
     ] {
         let (result, disk) = read(&[fate; 200]);
         assert_eq!(result, Err(error), "{fate:?}");
@@ -116,7 +116,7 @@ fn one_bad_part_fails_the_request_once_and_the_rest_still_ends() {
     assert_eq!(disk.poll(at(1)), None, "parts are still in the device");
     disk.port_mut().release();
     let done = disk.poll(at(2)).unwrap();
-    assert_eq!(done.result, Err(Error::Medium(cause(3, 0x31, 0))));
+    assert_eq!(done.result, Err(BlockError::Medium(cause(3, 0x31, 0))));
     assert_eq!(disk.poll(at(2)), None);
     assert_eq!(disk.port().started.len(), 4, "no further parts are made for a failed request");
     assert!(disk.queue.is_quiet());
@@ -127,7 +127,7 @@ fn the_first_error_wins() {
     let mut disk = disk(4);
     disk.port_mut().script.extend([Fate::Sense(3, 0x31, 0), Fate::Sense(5, 0x24, 0)]);
     let result = result(&mut disk, request(READ, 0, 8, 1));
-    assert_eq!(result, Err(Error::Medium(cause(3, 0x31, 0))));
+    assert_eq!(result, Err(BlockError::Medium(cause(3, 0x31, 0))));
 }
 
 #[test]
@@ -214,9 +214,9 @@ fn when_the_port_is_gone_everything_ends_once() {
     }
     done.sort_by_key(|done| done.token);
     assert_eq!(done.iter().map(|done| done.token).collect::<Vec<_>>(), [1, 2]);
-    assert!(done.iter().all(|done| done.result == Err(Error::Gone)));
+    assert!(done.iter().all(|done| done.result == Err(BlockError::Gone)));
     let late = disk.submit(&request(READ, 0, 1, 3), at(3));
-    assert_eq!(late, Err(Refused::Invalid(Error::Gone)));
+    assert_eq!(late, Err(Refused::Invalid(BlockError::Gone)));
     assert_eq!(disk.port().started.len(), 2);
 }
 
@@ -235,7 +235,7 @@ fn a_port_that_goes_between_commands_ends_what_waits() {
         done.extend(disk.poll(at(20)));
     }
     assert_eq!(done.len(), 2);
-    assert!(done.iter().all(|done| done.result == Err(Error::Gone)));
+    assert!(done.iter().all(|done| done.result == Err(BlockError::Gone)));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_deferred_write_failure_is_told_by_the_next_flush_once() {
     disk.port_mut().script.push_back(Fate::Deferred(3, 0x0C, 2));
     assert_eq!(result(&mut disk, request(READ, 0, 1, 1)), Ok(()));
     let flush = request(Operation::Flush, 0, 0, 2);
-    assert_eq!(result(&mut disk, flush), Err(Error::Medium(cause(3, 0x0C, 2))));
+    assert_eq!(result(&mut disk, flush), Err(BlockError::Medium(cause(3, 0x0C, 2))));
     assert_eq!(result(&mut disk, flush), Ok(()));
 }
 
@@ -263,7 +263,7 @@ fn a_failed_write_is_not_flushed() {
     disk.port_mut().script.push_back(Fate::Sense(7, 0x27, 0));
     let mut write = request(Operation::Write, 0, 1, 1);
     write.force_unit_access = true;
-    assert_eq!(result(&mut disk, write), Err(Error::WriteProtected));
+    assert_eq!(result(&mut disk, write), Err(BlockError::WriteProtected));
     assert_eq!(disk.port().started.len(), 1);
 }
 

@@ -4,7 +4,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
@@ -17,7 +19,7 @@ const MS: u64 = 1_000_000;
 
 /// One server, first come, first served.
 struct Slow {
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     queue: VecDeque<(Request, Instant)>,
     busy_until: Instant,
@@ -27,7 +29,7 @@ struct Slow {
 
 impl Slow {
     fn new() -> Self {
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size: 4096,
             blocks: 1 << 20,
             transfer_max: 1 << 20,
@@ -47,8 +49,8 @@ impl Slow {
     }
 }
 
-impl Device for Slow {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Slow {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -61,7 +63,7 @@ impl Device for Slow {
             return Err(Refused::Full);
         }
         if request.offset == 7 << 20 {
-            return Err(Refused::Invalid(Error::Unsupported));
+            return Err(Refused::Invalid(BlockError::Unsupported));
         }
         let time = match request.operation {
             Operation::Read => 100 * US,
@@ -301,10 +303,10 @@ fn what_the_disk_refuses_ends_with_its_error() {
     disk.submit(&odd, now).unwrap();
     disk.ring(now);
     let done = disk.poll(now).unwrap();
-    assert_eq!((done.token, done.result), (5, Err(Error::Unsupported)));
+    assert_eq!((done.token, done.result), (5, Err(BlockError::Unsupported)));
     assert_eq!(disk.poll(now), None);
     let beyond = request(Operation::Read, 1 << 20, 1, 6, now);
-    assert_eq!(disk.submit(&beyond, now), Err(Refused::Invalid(Error::OutOfRange)));
+    assert_eq!(disk.submit(&beyond, now), Err(Refused::Invalid(BlockError::OutOfRange)));
     for token in 0..4 {
         disk.submit(&request(Operation::Read, 0, 1, token, now), now).unwrap();
     }

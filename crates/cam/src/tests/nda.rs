@@ -1,10 +1,10 @@
 //! What NVMe commands and statuses look like to a disk.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::{Ended, Failure, Nvme, NvmeStatus};
 use flysch_wire::nvme::{IdentifyController, IdentifyNamespace, LbaFormat, Status};
 
-use crate::Error as CamError;
+use crate::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble};
 use crate::nda::{STATUS, lookup, shape};
 
@@ -41,7 +41,7 @@ fn what_must_not_be_tried_again_is_not() {
     assert_eq!(answered(0, 0).action, Action::Succeed, "with a result in DW0");
     let bad = answered(Status::UnrecoveredRead.into_bits(), 0);
     let cause = Cause::Nvme(NvmeStatus { status: 0x281, result: 0 });
-    assert_eq!((bad.error, bad.trouble), (Error::Medium(cause), Trouble::Medium));
+    assert_eq!((bad.error, bad.trouble), (BlockError::Medium(cause), Trouble::Medium));
 }
 
 #[test]

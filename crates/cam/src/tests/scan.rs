@@ -14,7 +14,7 @@ use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::scsi::vpd::{BlockLimits, LogicalBlockProvisioning, VpdPage};
 
 use super::run::Skipping;
-use crate::error::Error;
+use crate::error::CamError;
 use crate::scan::{self, scan, scan_luns};
 
 /// What a unit answers to a command, by the first three bytes of the CDB.
@@ -173,7 +173,7 @@ fn luns(units: &[scan::Peripheral]) -> Vec<u8> {
     units.iter().map(|unit| unit.lun.to_ufs().unwrap()).collect()
 }
 
-fn scanned(device: &mut Device) -> Result<Vec<scan::Peripheral>, Error> {
+fn scanned(device: &mut Device) -> Result<Vec<scan::Peripheral>, CamError> {
     let scratch = device.memory.carve(0, scan::SCRATCH_BYTES);
     scan(device, &Skipping::new(), &scratch)
 }
@@ -220,7 +220,7 @@ fn a_unit_that_lacks_answers_is_there_and_the_others_too() {
     device.answer(2, 0x12, 0, Answer::Sense(4, 0x44, 0));
     let units = scanned(&mut device).unwrap();
     assert_eq!(luns(&units), [0, 1]);
-    assert_eq!(units[1].shape(), Err(Error::NotADisk { unit: 1 << 48 }));
+    assert_eq!(units[1].shape(), Err(CamError::NotADisk { unit: 1 << 48 }));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn no_unit_and_no_room_are_told() {
     assert_eq!(text, "INQUIRY to logical unit 0: no answer in time");
     let small = device.memory.carve(0, 512);
     let refused = scan(&mut device, &Skipping::new(), &small);
-    assert_eq!(refused, Err(Error::Scratch { needed: 1024, got: 512 }));
+    assert_eq!(refused, Err(CamError::Scratch { needed: 1024, got: 512 }));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What MMC commands and statuses look like to a disk.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::{Ended, Failure, Mmc, MmcStatus};
 use flysch_wire::mmc::CardStatus;
 
-use crate::Error as CamError;
+use crate::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble, Verdict};
 use crate::sdda::{Card, STATUS, lookup, shape};
 
@@ -31,11 +31,11 @@ fn commands_are_those_of_the_specification() {
 #[test]
 fn errors_of_the_device_status() {
     let protected = answered(1 << 26 | 0x900);
-    assert_eq!((protected.action, protected.error), (Action::Fail, Error::WriteProtected));
-    assert_eq!(answered(1 << 31).error, Error::OutOfRange);
+    assert_eq!((protected.action, protected.error), (Action::Fail, BlockError::WriteProtected));
+    assert_eq!(answered(1 << 31).error, BlockError::OutOfRange);
     let bad = answered(1 << 21);
     let cause = Cause::Mmc(MmcStatus { status: 1 << 21, long: 0 });
-    assert_eq!((bad.action, bad.error), (Action::Retry(1), Error::Medium(cause)));
+    assert_eq!((bad.action, bad.error), (Action::Retry(1), BlockError::Medium(cause)));
     assert_eq!(bad.trouble, Trouble::Medium);
     assert_eq!(answered(1 << 19).action, Action::Retry(u8::MAX));
     assert_eq!(answered(0x900).action, Action::Retry(u8::MAX), "no error that is named");

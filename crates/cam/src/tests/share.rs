@@ -1,12 +1,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Cause, Device, Error, Operation};
+use flysch_api::block::{BlockDevice, BlockError, Cause, Operation};
 use flysch_api::command::Ended;
 
 use super::fake::{DATA, Fake, Fate, SHAPE, at, request};
 use crate::share::{Lane, Member};
-use crate::{Disk, Options, Shape};
+use crate::{Disk, DiskOptions, Shape};
 
 /// Two disks on other units of one port with so many slots.
 fn two(slots: u32) -> (Lane<Fake>, [Disk<Member<Fake>>; 2]) {
@@ -17,7 +17,7 @@ fn two(slots: u32) -> (Lane<Fake>, [Disk<Member<Fake>>; 2]) {
             use flysch_api::command::Port as _;
             port.memory().carve(0, DATA)
         });
-        Disk::new(member, Shape { unit, ..SHAPE }, scratch, &Options::default()).unwrap()
+        Disk::new(member, Shape { unit, ..SHAPE }, scratch, &DiskOptions::default()).unwrap()
     };
     let disks = [disk(1 << 48), disk(2 << 48)];
     (lane, disks)
@@ -61,9 +61,9 @@ fn a_failure_is_told_to_the_disk_it_happened_to() {
     // The first disk's poll meets the second one's failure, and its own after that.
     let mut own = vec![];
     own.extend(core::iter::from_fn(|| disks[0].poll(at(2))).map(|done| (done.token, done.result)));
-    assert_eq!(own, [(7, Ok(())), (9, Err(Error::OutOfRange))]);
+    assert_eq!(own, [(7, Ok(())), (9, Err(BlockError::OutOfRange))]);
     let done = disks[1].poll(at(2)).unwrap();
-    assert_eq!((done.token, done.result), (8, Err(Error::Medium(Cause::sense(3, 0x31, 0)))));
+    assert_eq!((done.token, done.result), (8, Err(BlockError::Medium(Cause::sense(3, 0x31, 0)))));
 }
 
 #[test]

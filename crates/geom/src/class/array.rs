@@ -10,7 +10,7 @@ use flysch_wire::geom::Name;
 
 use super::{Class, Config, News, Object, guard, write_last};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -78,7 +78,7 @@ pub(super) fn label(
     under: &[ProviderId],
     (hardcode, force): (bool, bool),
     emit: impl Fn(&Place, &mut [u8]),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     for &provider in under {
         guard::last_sector_unless(graph, class.name(), provider, force)?;
     }
@@ -102,7 +102,7 @@ pub(super) fn create(
     class: &'static dyn Class,
     under: &[ProviderId],
     mut part: Part,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     for (number, &provider) in under.iter().enumerate() {
         guard::in_use(graph, provider)?;
         part.number = number as u16;
@@ -118,7 +118,7 @@ pub(super) fn read<M>(
     class: &'static dyn Class,
     provider: ProviderId,
     (magic, len): (&[u8], usize),
-    parse: fn(&[u8]) -> Result<M, flysch_wire::Error>,
+    parse: fn(&[u8]) -> Result<M, flysch_wire::WireError>,
 ) -> Result<M, Taste> {
     let sector = graph.peek_last(provider).map_err(|error| Taste::passed(error.to_string()))?;
     let class = class.name();
@@ -138,8 +138,8 @@ pub(super) fn join(
     class: &'static dyn Class,
     under: ProviderId,
     part: &Part,
-) -> Result<GeomId, Error> {
-    let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
+) -> Result<GeomId, GeomError> {
+    let refuse = |cause: String| Err(GeomError::new(Kind::Invalid, &part.name, cause));
     let known = graph.objects().geoms_of(class.name()).find(|(_, geom)| geom.name == part.name);
     let geom = match known.map(|(id, _)| id) {
         Some(geom) => geom,
@@ -182,8 +182,8 @@ pub(super) fn join(
 
 /// Takes over the number of components from a component's metadata. Components beyond the number
 /// that the first component of a concatenation gives were being added when power was lost.
-fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
-    let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
+fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), GeomError> {
+    let refuse = |cause: String| Err(GeomError::new(Kind::Invalid, &part.name, cause));
     let array = graph.state_mut::<Array>(geom).expect("it was there");
     let (all, known) = (usize::from(part.all), array.components.len());
     let decides = array.layout == Layout::Concat && part.number == 0;
@@ -213,10 +213,10 @@ fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
 }
 
 /// For a complete array: whether its components are labelled, and their providers in order.
-pub(super) fn whole(graph: &Graph, geom: GeomId) -> Result<(bool, Vec<ProviderId>), Error> {
+pub(super) fn whole(graph: &Graph, geom: GeomId) -> Result<(bool, Vec<ProviderId>), GeomError> {
     let name = &graph[geom].name;
-    let busy = |cause: String| Error::new(Kind::Busy, name, cause);
-    let missing = || Error::not_found(name, "geom with components");
+    let busy = |cause: String| GeomError::new(Kind::Busy, name, cause);
+    let missing = || GeomError::not_found(name, "geom with components");
     let array = graph.state::<Array>(geom).ok_or_else(missing)?;
     if let Some(open) = graph[geom].providers.iter().find(|&&it| graph[it].access != Access::NONE) {
         return Err(busy(format!("is open ({}); close it first", graph[*open].access)));
@@ -228,7 +228,7 @@ pub(super) fn whole(graph: &Graph, geom: GeomId) -> Result<(bool, Vec<ProviderId
 }
 
 /// All components are there: the provider appears.
-fn complete(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+fn complete(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let array = graph.state::<Array>(geom).expect("it was there");
     let (layout, automatic) = (array.layout, array.automatic);
     let under: Vec<_> = array
@@ -255,10 +255,10 @@ fn complete(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let (unit, name) = (layout.unit(), &graph[geom].name);
     let Some(media_size) = lengths.iter().try_fold(0, |sum: u64, &length| sum.checked_add(length))
     else {
-        return Err(Error::invalid(name, "its components are too large"));
+        return Err(GeomError::invalid(name, "its components are too large"));
     };
     if media_size == 0 {
-        return Err(Error::invalid(name, "its components are too small"));
+        return Err(GeomError::invalid(name, "its components are too small"));
     }
     let shape = Shape { media_size, sector_size, stripe_size: unit, stripe_offset: 0 };
     let name = format!("{}/{name}", graph[geom].class.name().to_ascii_lowercase());
@@ -294,9 +294,9 @@ pub(super) fn start(
     graph: &mut Graph,
     provider: ProviderId,
     mut io: Io<'_>,
-) -> Result<(), block::Error> {
+) -> Result<(), block::BlockError> {
     let geom = graph[provider].geom;
-    let array = graph.state::<Array>(geom).ok_or(block::Error::Gone)?;
+    let array = graph.state::<Array>(geom).ok_or(block::BlockError::Gone)?;
     let (layout, components) = (array.layout, array.components.clone());
     let components: Vec<Component> = components.into_iter().flatten().collect();
     if matches!(io, Io::Flush) {
@@ -318,10 +318,10 @@ pub(super) fn start(
                 (found, at - start, length - (at - start).min(length))
             }
         };
-        let component = component.ok_or(block::Error::OutOfRange)?;
+        let component = component.ok_or(block::BlockError::OutOfRange)?;
         let now = room.min(length - done);
         if now == 0 {
-            return Err(block::Error::OutOfRange);
+            return Err(block::BlockError::OutOfRange);
         }
         graph.io(component.consumer, io.part(done, now, there))?;
         done += now;
@@ -359,7 +359,7 @@ pub(super) fn told(graph: &mut Graph, news: News) -> bool {
 fn lose(graph: &mut Graph, consumer: ConsumerId) {
     let geom = graph[consumer].geom;
     for provider in graph[geom].providers.clone() {
-        graph.wither_provider(provider, block::Error::Gone);
+        graph.wither_provider(provider, block::BlockError::Gone);
     }
     if let Some(array) = graph.state_mut::<Array>(geom) {
         for place in &mut array.components {
@@ -377,7 +377,7 @@ fn lose(graph: &mut Graph, consumer: ConsumerId) {
 
 fn forget_empty(graph: &mut Graph, geom: GeomId) {
     if graph[geom].consumers.is_empty() {
-        graph.wither_geom(geom, block::Error::Gone);
+        graph.wither_geom(geom, block::BlockError::Gone);
     }
 }
 
@@ -445,16 +445,16 @@ pub(super) fn taste(
 }
 
 /// Whether components can be used together: no duplicates, and compatible sector sizes.
-pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
+pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), GeomError> {
     if under.len() < 2 {
-        return Err(Error::invalid(name, "needs two components or more"));
+        return Err(GeomError::invalid(name, "needs two components or more"));
     }
     if under.len() > usize::from(u16::MAX) {
-        return Err(Error::invalid(name, "has too many components"));
+        return Err(GeomError::invalid(name, "has too many components"));
     }
     for (at, &provider) in under.iter().enumerate() {
         if under[..at].contains(&provider) {
-            return Err(Error::invalid(&graph[provider].name, "is named twice"));
+            return Err(GeomError::invalid(&graph[provider].name, "is named twice"));
         }
     }
     let mut geoms =
@@ -463,7 +463,7 @@ pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(
         .any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH"))
     {
         let cause = "something of this name already exists";
-        return Err(Error::new(Kind::Exists, name, cause));
+        return Err(GeomError::new(Kind::Exists, name, cause));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::{
     Class, Config, Object, Requests, guard, pass, pass_access_alone, slice_of, stack, write_last,
 };
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -39,14 +39,14 @@ const BYTES_MAX: u64 = 256 << 20;
 
 /// The parameters of a cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct CacheOptions {
     /// Block size in bytes, a power of two.
     pub block_size: u32,
     /// Maximum number of blocks kept.
     pub size: u32,
 }
 
-impl Default for Options {
+impl Default for CacheOptions {
     fn default() -> Self {
         Self { block_size: 65536, size: 100 }
     }
@@ -75,7 +75,7 @@ struct Block {
 
 #[derive(Debug)]
 struct State {
-    options: Options,
+    options: CacheOptions,
     /// End of the last whole block: what follows is not cached.
     tail: u64,
     blocks: BTreeMap<u64, Block>,
@@ -87,7 +87,7 @@ struct State {
 }
 
 impl State {
-    fn new(options: Options, media_size: u64) -> Self {
+    fn new(options: CacheOptions, media_size: u64) -> Self {
         let block = u64::from(options.block_size);
         let (blocks, by_use) = (BTreeMap::new(), BTreeMap::new());
         let (tail, counts) = (media_size / block * block, Counts::default());
@@ -131,18 +131,18 @@ impl State {
 }
 
 /// Whether a cache can have these parameters on sectors of this size.
-fn check(name: &str, options: &Options, sector: u32) -> Result<(), Error> {
-    let Options { block_size, size } = *options;
+fn check(name: &str, options: &CacheOptions, sector: u32) -> Result<(), GeomError> {
+    let CacheOptions { block_size, size } = *options;
     let is_block = block_size.is_power_of_two() && (sector..=BLOCK_MAX).contains(&block_size);
     if !is_block {
         let cause = format!("a block must have {sector} to {BLOCK_MAX} bytes, a power of two");
-        return Err(Error::invalid(name, cause));
+        return Err(GeomError::invalid(name, cause));
     }
     let (least, most) = (*SIZES.start(), *SIZES.end());
     if !SIZES.contains(&size) || u64::from(size) * u64::from(block_size) > BYTES_MAX {
         let cause =
             format!("must have {least} to {most} blocks, of at most {BYTES_MAX} bytes in all");
-        return Err(Error::invalid(name, cause));
+        return Err(GeomError::invalid(name, cause));
     }
     Ok(())
 }
@@ -151,8 +151,8 @@ fn put(
     graph: &mut Graph,
     name: &str,
     under: ProviderId,
-    (options, length): (Options, u64),
-) -> Result<(), Error> {
+    (options, length): (CacheOptions, u64),
+) -> Result<(), GeomError> {
     let shape = slice_of(graph, under, 0, length);
     let names = (String::from(name), format!("cache/{name}"));
     let (geom, _) = stack(graph, &CACHE, names, under, shape)?;
@@ -168,10 +168,10 @@ pub fn create(
     graph: &mut Graph,
     name: &str,
     under: ProviderId,
-    options: Options,
-) -> Result<(), Error> {
+    options: CacheOptions,
+) -> Result<(), GeomError> {
     let wire_name = Name::<16>::new(name);
-    wire_name.ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))?;
+    wire_name.ok_or_else(|| GeomError::invalid(name, "a name must have 1 to 15 bytes"))?;
     check(name, &options, graph[under].sector_size)?;
     guard::in_use(graph, under)?;
     is_free(graph, name)?;
@@ -181,9 +181,9 @@ pub fn create(
     Ok(())
 }
 
-fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
+fn is_free(graph: &Graph, name: &str) -> Result<(), GeomError> {
     match graph.geom("CACHE", name) {
-        Ok(_) => Err(Error::new(Kind::Exists, name, "a cache of this name already exists")),
+        Ok(_) => Err(GeomError::new(Kind::Exists, name, "a cache of this name already exists")),
         Err(_) => Ok(()),
     }
 }
@@ -196,14 +196,14 @@ pub fn label(
     graph: &mut Graph,
     name: &str,
     under: ProviderId,
-    (options, force): (Options, bool),
-) -> Result<(), Error> {
-    let wrong = || Error::invalid(name, "a name must have 1 to 15 bytes");
+    (options, force): (CacheOptions, bool),
+) -> Result<(), GeomError> {
+    let wrong = || GeomError::invalid(name, "a name must have 1 to 15 bytes");
     let wire_name = Name::new(name).ok_or_else(wrong)?;
     check(name, &options, graph[under].sector_size)?;
     guard::last_sector_unless(graph, "CACHE", under, force)?;
     is_free(graph, name)?;
-    let Options { block_size, size } = options;
+    let CacheOptions { block_size, size } = options;
     let provider_size = graph[under].media_size;
     let metadata = wire::Cache { name: wire_name, block_size, size, provider_size };
     write_last(graph, under, |sector| metadata.emit(sector))?;
@@ -215,9 +215,9 @@ pub fn label(
 ///
 /// # Errors
 /// If a parameter is invalid.
-pub fn configure(graph: &mut Graph, geom: GeomId, options: Options) -> Result<(), Error> {
+pub fn configure(graph: &mut Graph, geom: GeomId, options: CacheOptions) -> Result<(), GeomError> {
     let name = graph[geom].name.clone();
-    let missing = || Error::not_found(&name, "geom of class CACHE");
+    let missing = || GeomError::not_found(&name, "geom of class CACHE");
     let provider = graph[geom].providers.first().copied().ok_or_else(missing)?;
     let (sector, size) = (graph[provider].sector_size, graph[provider].media_size);
     check(&name, &options, sector)?;
@@ -229,7 +229,7 @@ pub fn configure(graph: &mut Graph, geom: GeomId, options: Options) -> Result<()
 
 /// The parameters of a cache.
 #[must_use]
-pub fn options(graph: &Graph, geom: GeomId) -> Option<Options> {
+pub fn options(graph: &Graph, geom: GeomId) -> Option<CacheOptions> {
     graph.state::<State>(geom).map(|state| state.options)
 }
 
@@ -267,7 +267,7 @@ impl Class for Cache {
                 "metadata of CACHE {name} is for {other} bytes, this has {size}"
             ));
         }
-        let options = Options { block_size: label.block_size, size: label.size };
+        let options = CacheOptions { block_size: label.block_size, size: label.size };
         let length = size - u64::from(sector);
         let made = check(&name, &options, sector)
             .and_then(|()| is_free(graph, &name))
@@ -278,7 +278,12 @@ impl Class for Cache {
         }
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         pass_access_alone(graph, provider, change)
     }
 
@@ -313,11 +318,11 @@ impl Requests for Cache {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         let geom = graph[provider].geom;
         let (offset, length) = (io.offset(), io.len());
         let changes = io.changes();
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
         match io {
             Io::Read { offset, to } => read(graph, provider, offset, to),
             other if changes => {
@@ -341,9 +346,9 @@ fn read(
     provider: ProviderId,
     offset: u64,
     to: &mut [u8],
-) -> Result<(), block::Error> {
+) -> Result<(), block::BlockError> {
     let geom = graph[provider].geom;
-    let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+    let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
     let (length, size) = (to.len() as u64, u64::from(state.options.block_size));
     state.counts.reads += 1;
     state.counts.read_bytes += length;
@@ -353,7 +358,7 @@ fn read(
     }
     state.counts.cache_reads += 1;
     state.counts.cache_read_bytes += length;
-    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::BlockError::Gone)?;
     let mut done = 0;
     while done < to.len() {
         let at = offset + done as u64;
@@ -374,8 +379,8 @@ fn read_block(
     (geom, consumer): (GeomId, ConsumerId),
     (number, skip): (u64, usize),
     to: &mut [u8],
-) -> Result<(), block::Error> {
-    let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+) -> Result<(), block::BlockError> {
+    let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
     if state.take(number, skip, to) {
         state.counts.hits += 1;
         return Ok(());
@@ -385,6 +390,6 @@ fn read_block(
     let mut bytes = vec![0; size];
     graph.io(consumer, Io::Read { offset: number * size as u64, to: &mut bytes })?;
     to.copy_from_slice(&bytes[skip..skip + to.len()]);
-    graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?.keep(number, bytes);
+    graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?.keep(number, bytes);
     Ok(())
 }

@@ -10,7 +10,7 @@ use flysch_wire::geom::concat as wire;
 use super::array::{self, Layout, Part, Place};
 use super::{Class, Config, News, Object, Requests, guard, pass_access_alone, write_last};
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -26,16 +26,16 @@ pub static CONCAT: Concat = Concat;
 
 /// The parameters of `label` and `create`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct ConcatOptions {
     /// The names of the providers are recorded, and no others are accepted.
     pub hardcode: bool,
     /// Metadata of other classes is overwritten.
     pub force: bool,
 }
 
-fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<Name<16>, Error> {
+fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<Name<16>, GeomError> {
     array::check(graph, name, under)?;
-    Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
+    Name::new(name).ok_or_else(|| GeomError::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
 /// Writes metadata to the providers: the concatenation exists from now on (`gconcat label`).
@@ -46,8 +46,8 @@ pub fn label(
     graph: &mut Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &ConcatOptions,
+) -> Result<(), GeomError> {
     let name = check(graph, name, under)?;
     let id = graph.random() as u32;
     let overrides = (options.hardcode, options.force);
@@ -62,7 +62,7 @@ pub fn label(
 ///
 /// # Errors
 /// If the providers cannot be used together.
-pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
+pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(), GeomError> {
     check(graph, name, under)?;
     let part = Part {
         name: name.to_string(),
@@ -84,23 +84,23 @@ pub fn append(
     graph: &mut Graph,
     geom: GeomId,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &ConcatOptions,
+) -> Result<(), GeomError> {
     let text = graph[geom].name.clone();
     let (automatic, mut all) = array::whole(graph, geom)?;
     let before = all.len();
     for &provider in under {
         guard::in_use(graph, provider)?;
         if all.contains(&provider) {
-            return Err(Error::invalid(&graph[provider].name, "is named twice"));
+            return Err(GeomError::invalid(&graph[provider].name, "is named twice"));
         }
         if automatic && !options.force {
             guard::last_sector(graph, "CONCAT", provider)?;
         }
         all.push(provider);
     }
-    let count =
-        u16::try_from(all.len()).map_err(|_| Error::invalid(&text, "has too many components"))?;
+    let count = u16::try_from(all.len())
+        .map_err(|_| GeomError::invalid(&text, "has too many components"))?;
     if !automatic {
         super::destroy(graph, geom, false)?;
         return create(graph, &text, &all);
@@ -109,11 +109,11 @@ pub fn append(
     for &provider in &all[..before] {
         let sector = graph.peek_last(provider)?;
         let parsed = wire::Concat::parse(&sector);
-        let unsound = |why| Error::invalid(&graph[provider].name, why);
+        let unsound = |why| GeomError::invalid(&graph[provider].name, why);
         labels.push(wire::Concat { all: count, ..parsed.map_err(unsound)? });
     }
     let Some(&first) = labels.first() else {
-        return Err(Error::not_found(text, "component"));
+        return Err(GeomError::not_found(text, "component"));
     };
     for (number, &provider) in (0..count).zip(&all).skip(before) {
         let there = &graph[provider];
@@ -133,7 +133,7 @@ pub fn append(
 ///
 /// # Errors
 /// If it is open, unless `force`.
-pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     super::destroy(graph, geom, force)
 }
 
@@ -160,7 +160,12 @@ impl Class for Concat {
         array::taste(graph, &CONCAT, provider, (part, metadata.provider_size, only))
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         pass_access_alone(graph, provider, change)
     }
 
@@ -179,7 +184,7 @@ impl Requests for Concat {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         array::start(graph, provider, io)
     }
 
@@ -188,7 +193,7 @@ impl Requests for Concat {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         Ok(array::route(graph, provider))
     }
 }

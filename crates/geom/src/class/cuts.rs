@@ -7,14 +7,14 @@ use core::cell::{Cell, RefCell};
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::Error as IoError;
+use flysch_api::block::BlockError as IoError;
 use flysch_wire::geom::mirror::Balance;
 use flysch_wire::geom::multipath::Mode;
 
 use super::disk::MD;
 use super::{Object, cache, concat, label, mirror, multipath, stripe};
 use crate::io::{Medium, Shape};
-use crate::{Error, GeomId, Graph, ProviderId, all};
+use crate::{GeomError, GeomId, Graph, ProviderId, all};
 
 const SIZE: usize = 64 << 10;
 
@@ -118,7 +118,7 @@ fn seen(disks: &Disks, away: &[usize]) -> String {
 }
 
 /// A verb, and the disks that are missing while it runs.
-type Verb = (&'static str, &'static [usize], fn(&mut Graph) -> Result<(), Error>);
+type Verb = (&'static str, &'static [usize], fn(&mut Graph) -> Result<(), GeomError>);
 
 /// Runs one verb after the other, each cut after every sector.
 fn cut(disks: Disks, verbs: &[Verb]) {
@@ -157,16 +157,16 @@ fn blank(count: usize, paths: usize) -> Disks {
     Disks { contents, paths }
 }
 
-fn gm(graph: &Graph) -> Result<GeomId, Error> {
+fn gm(graph: &Graph) -> Result<GeomId, GeomError> {
     graph.geom("MIRROR", "gm")
 }
 
-fn rebuild(graph: &mut Graph) -> Result<(), Error> {
+fn rebuild(graph: &mut Graph) -> Result<(), GeomError> {
     let geom = gm(graph)?;
     mirror::synchronize(graph, geom, &mut |_, _| {}).map(drop)
 }
 
-const OPTIONS: mirror::Options = mirror::Options {
+const OPTIONS: mirror::MirrorOptions = mirror::MirrorOptions {
     balance: Balance::Load,
     slice: 4096,
     no_auto_sync: false,
@@ -206,9 +206,9 @@ fn names_are_written_down_one_after_the_other() {
 
 #[test]
 fn verbs_of_mirrors_leave_the_old_or_the_new() {
-    let label: fn(&mut Graph) -> Result<(), Error> = |graph| {
+    let label: fn(&mut Graph) -> Result<(), GeomError> = |graph| {
         let three = under(graph, &[0, 1, 2]);
-        mirror::label(graph, "gm", &three, &mirror::Options::default())
+        mirror::label(graph, "gm", &three, &mirror::MirrorOptions::default())
     };
     let verbs: &[Verb] = &[
         ("label", &[], label),
@@ -248,7 +248,7 @@ fn verbs_of_mirrors_leave_the_old_or_the_new() {
         ("destroy in the end", &[0], |graph| mirror::destroy(graph, gm(graph)?, false)),
         ("label with a spare to come", &[0], |graph| {
             let two = under(graph, &[1, 2]);
-            mirror::label(graph, "gm", &two, &mirror::Options { force: true, ..OPTIONS })
+            mirror::label(graph, "gm", &two, &mirror::MirrorOptions { force: true, ..OPTIONS })
         }),
         ("spare", &[0], |graph| {
             let third = under(graph, &[3]);
@@ -284,7 +284,7 @@ fn verbs_of_labels_stripes_and_concatenations_leave_the_old_or_the_new() {
         }),
         ("stripe label", &[], |graph| {
             let three = under(graph, &[0, 1, 2]);
-            stripe::label(graph, "it", &three, &stripe::Options::default())
+            stripe::label(graph, "it", &three, &stripe::StripeOptions::default())
         }),
         ("stripe clear", &[], |graph| {
             let geom = graph.geom("STRIPE", "it")?;
@@ -295,11 +295,11 @@ fn verbs_of_labels_stripes_and_concatenations_leave_the_old_or_the_new() {
         }),
         ("concat label", &[], |graph| {
             let three = under(graph, &[2, 0, 1]);
-            concat::label(graph, "it", &three, &concat::Options::default())
+            concat::label(graph, "it", &three, &concat::ConcatOptions::default())
         }),
         ("concat append", &[], |graph| {
             let (geom, two) = (graph.geom("CONCAT", "it")?, under(graph, &[3, 4]));
-            concat::append(graph, geom, &two, &concat::Options::default())
+            concat::append(graph, geom, &two, &concat::ConcatOptions::default())
         }),
         ("concat clear", &[], |graph| {
             let geom = graph.geom("CONCAT", "it")?;
@@ -317,7 +317,7 @@ fn verbs_of_caches_leave_the_old_or_the_new() {
     let verbs: &[Verb] = &[
         ("label", &[], |graph| {
             let it = under(graph, &[0])[0];
-            let options = cache::Options { block_size: 4096, size: 100 };
+            let options = cache::CacheOptions { block_size: 4096, size: 100 };
             cache::label(graph, "it", it, (options, false))
         }),
         ("clear", &[], |graph| {
@@ -336,11 +336,11 @@ fn an_append_that_was_cut_is_done_once_more() {
     let disks = blank(4, 1);
     let (mut graph, platters) = disks.graph(&[]);
     let two = under(&graph, &[2, 1]);
-    concat::label(&mut graph, "it", &two, &concat::Options::default()).unwrap();
+    concat::label(&mut graph, "it", &two, &concat::ConcatOptions::default()).unwrap();
     let whole = disks.after(&platters);
     let append = |graph: &mut Graph| {
         let (geom, more) = (graph.geom("CONCAT", "it")?, under(graph, &[0]));
-        concat::append(graph, geom, &more, &concat::Options::default())
+        concat::append(graph, geom, &more, &concat::ConcatOptions::default())
     };
     // The new component and the second one are written, the first one is not.
     let (mut graph, platters) = whole.graph(&[]);

@@ -10,7 +10,7 @@ use flysch_api::block::{self, Change};
 
 use super::{Class, Config, Object, Requests, Value};
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::{Io, Medium, Shape};
 use crate::object::ProviderId;
@@ -46,13 +46,13 @@ impl Disk {
         graph: &mut Graph,
         name: &str,
         medium: Box<dyn Medium>,
-    ) -> Result<ProviderId, Error> {
+    ) -> Result<ProviderId, GeomError> {
         let shape = medium.shape();
         let sector = shape.sector_size;
         if !sector.is_power_of_two() || !(512..=SECTOR_MAX).contains(&sector) {
             let cause =
                 format!("its sectors have {sector} bytes; they must have 512 to {SECTOR_MAX}");
-            return Err(Error::invalid(name, cause));
+            return Err(GeomError::invalid(name, cause));
         }
         let media_size = shape.media_size / u64::from(sector) * u64::from(sector);
         let geom = graph.new_geom(self, name);
@@ -74,7 +74,7 @@ pub fn set_zones(graph: &mut Graph, provider: ProviderId, zones: Box<dyn Zones>)
 /// The disk is gone.
 pub fn remove(graph: &mut Graph, provider: ProviderId) {
     let geom = graph[provider].geom;
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
 }
 
@@ -111,13 +111,18 @@ impl Class for Disk {
         Taste::passed("")
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         let geom = graph[provider].geom;
         let name = graph[provider].name.clone();
         let Some(state) = graph.state_mut::<State>(geom).filter(|_| change.opens()) else {
             return Ok(());
         };
-        state.medium.open(change.write > 0).map_err(|error| Error::io(name, error))
+        state.medium.open(change.write > 0).map_err(|error| GeomError::io(name, error))
     }
 
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
@@ -151,9 +156,9 @@ impl Requests for Disk {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         let geom = graph[provider].geom;
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
         match io {
             Io::Read { offset, to } => state.medium.read(offset, to),
             Io::Write { offset, from } => state.medium.write(offset, from),
@@ -167,13 +172,13 @@ impl Requests for Disk {
         graph: &mut Graph,
         provider: ProviderId,
         command: Zone,
-    ) -> Result<ZoneAnswer, block::Error> {
+    ) -> Result<ZoneAnswer, block::BlockError> {
         let geom = graph[provider].geom;
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
-        state.zones.as_mut().ok_or(block::Error::Unsupported)?.zone(command)
+        let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
+        state.zones.as_mut().ok_or(block::BlockError::Unsupported)?.zone(command)
     }
 
-    fn route(&self, _: &mut Graph, _: ProviderId, _: bool) -> Result<Option<Route>, Error> {
+    fn route(&self, _: &mut Graph, _: ProviderId, _: bool) -> Result<Option<Route>, GeomError> {
         Ok(Some(Route::Disk))
     }
 }
@@ -207,25 +212,25 @@ impl Medium for Memory {
         }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), block::Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), block::BlockError> {
         let from = self.bytes.get(offset as usize..).and_then(|from| from.get(..to.len()));
-        to.copy_from_slice(from.ok_or(block::Error::OutOfRange)?);
+        to.copy_from_slice(from.ok_or(block::BlockError::OutOfRange)?);
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), block::Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), block::BlockError> {
         let to = self.bytes.get_mut(offset as usize..).and_then(|to| to.get_mut(..from.len()));
-        to.ok_or(block::Error::OutOfRange)?.copy_from_slice(from);
+        to.ok_or(block::BlockError::OutOfRange)?.copy_from_slice(from);
         Ok(())
     }
 
-    fn delete(&mut self, offset: u64, length: u64) -> Result<(), block::Error> {
+    fn delete(&mut self, offset: u64, length: u64) -> Result<(), block::BlockError> {
         let to = self.bytes.get_mut(offset as usize..).and_then(|to| to.get_mut(..length as usize));
-        to.ok_or(block::Error::OutOfRange)?.fill(0);
+        to.ok_or(block::BlockError::OutOfRange)?.fill(0);
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), block::Error> {
+    fn flush(&mut self) -> Result<(), block::BlockError> {
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use flysch_api::block;
 
 use super::{Class, Config, Object, Requests};
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
@@ -72,7 +72,7 @@ pub struct Request {
 }
 
 /// A server's answer: the bytes read; empty for other requests.
-pub type Answer = Result<Vec<u8>, block::Error>;
+pub type Answer = Result<Vec<u8>, block::BlockError>;
 
 /// Waiting requests and their answers.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Queue {
         *slot = Some(match answer {
             Ok(bytes) if bytes.len() as u64 != length => {
                 self.dropped += 1;
-                Err(block::Error::Device(block::Cause::None))
+                Err(block::BlockError::Device(block::Cause::None))
             }
             answer => answer,
         });
@@ -160,7 +160,7 @@ struct State {
 
 /// The parameters of a gate.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GateOptions {
     /// Its name (`ggatel -n`); by default `ggate` and the lowest free number.
     pub name: Option<String>,
     /// A line about its server, for listings.
@@ -173,7 +173,7 @@ pub struct Options {
     pub read_only: bool,
 }
 
-impl Default for Options {
+impl Default for GateOptions {
     fn default() -> Self {
         let (name, info) = (None, String::new());
         Self { name, info, queue: 1024, turns: 1024, read_only: false }
@@ -190,26 +190,29 @@ const NAME_MAX: usize = 255;
 pub fn create(
     graph: &mut Graph,
     server: Box<dyn Server>,
-    (shape, options): (Shape, Options),
-) -> Result<ProviderId, Error> {
+    (shape, options): (Shape, GateOptions),
+) -> Result<ProviderId, GeomError> {
     let taken = |name: &str| graph.geom("GATE", name).is_ok();
     let free = || (0_u32..).map(|unit| format!("ggate{unit}")).find(|name| !taken(name));
     let name = options.name.or_else(free).unwrap_or_default();
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
     if name.is_empty() || name.len() > NAME_MAX || name.contains(is_odd) {
         let cause = "is not a name: it must have 1 to 255 bytes, without `/` and spaces";
-        return Err(Error::invalid(format!("`{name}`"), cause));
+        return Err(GeomError::invalid(format!("`{name}`"), cause));
     }
     let sector = u64::from(shape.sector_size);
     let is_sector = shape.sector_size.is_power_of_two() && sector >= 512;
     if !is_sector || sector > u64::from(super::disk::SECTOR_MAX) || shape.media_size < sector {
-        return Err(Error::invalid(
+        return Err(GeomError::invalid(
             name,
             "a disk needs at least one sector, of 512 bytes or more, a power of two",
         ));
     }
     if options.queue == 0 || options.turns == 0 {
-        return Err(Error::invalid(name, "it needs a queue and a turn of at least one request"));
+        return Err(GeomError::invalid(
+            name,
+            "it needs a queue and a turn of at least one request",
+        ));
     }
     let media_size = shape.media_size / sector * sector;
     let geom = graph.new_geom(&GATE, name.clone());
@@ -220,7 +223,7 @@ pub fn create(
         most: options.queue,
         dropped: 0,
     };
-    let Options { turns, read_only, info, .. } = options;
+    let GateOptions { turns, read_only, info, .. } = options;
     graph.set_state(geom, State { server, queue, number: 0, turns, read_only, timeouts: 0, info });
     let made = graph.new_provider(geom, name, Shape { media_size, ..shape });
     let provider = made.inspect_err(|_| graph.drop_geom(geom))?;
@@ -245,14 +248,14 @@ pub fn look(graph: &mut Graph) {
 fn vanish(graph: &mut Graph, geom: GeomId, why: &str) {
     let name = graph[geom].name.clone();
     graph.record.say(format!("GATE: the server of {name} is gone: {why}"));
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
 }
 
 /// Removes a gate (`ggatel destroy`). Its pending requests end with an error.
 ///
 /// # Errors
 /// If it is open, unless `force`.
-pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     super::destroy(graph, geom, force)
 }
 
@@ -265,10 +268,15 @@ impl Class for Gate {
         Taste::passed("")
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         let state = graph.state::<State>(graph[provider].geom);
         if change.write > 0 && state.is_some_and(|state| state.read_only) {
-            return Err(Error::io(&graph[provider].name, block::Error::WriteProtected));
+            return Err(GeomError::io(&graph[provider].name, block::BlockError::WriteProtected));
         }
         Ok(())
     }
@@ -294,9 +302,9 @@ impl Requests for Gate {
         graph: &mut Graph,
         provider: ProviderId,
         mut io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         let geom = graph[provider].geom;
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
         let wanted = match io.again() {
             Io::Read { offset, to } => Wanted::Read { offset, length: to.len() as u64 },
             Io::Write { offset, from } => Wanted::Write { offset, bytes: from.to_vec() },
@@ -313,7 +321,7 @@ impl Requests for Gate {
             Ok(Err(error)) => Err(error),
             Err(Vanished(why)) => {
                 vanish(graph, geom, &why);
-                Err(block::Error::Gone)
+                Err(block::BlockError::Gone)
             }
         }
     }
@@ -348,6 +356,6 @@ impl State {
         self.queue.answer = None;
         self.queue.waiting.retain(|request| request.number != number);
         self.timeouts += 1;
-        Ok(Err(block::Error::TimedOut))
+        Ok(Err(block::BlockError::TimedOut))
     }
 }

@@ -5,7 +5,7 @@ use alloc::format;
 use flysch_wire::geom::volume::{self, FileSystem};
 use flysch_wire::geom::{class_of_magic, gpt};
 
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -17,7 +17,7 @@ const REMEDY: &str = "clear that first, or use `geom --force` to write over it";
 ///
 /// # Errors
 /// [`Kind::Foreign`], which names what is there; [`Kind::Busy`] if a geom stands on it.
-pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
+pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), GeomError> {
     in_use(graph, provider)?;
     let sector = graph.peek_last(provider)?;
     let name = graph[provider].name.clone();
@@ -25,12 +25,12 @@ pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Resu
         && let Some(format) = super::raid::recognised(graph, provider)
     {
         let cause = format!("metadata of a RAID ({format}) is on it; {REMEDY}");
-        return Err(Error::new(Kind::Foreign, &name, cause));
+        return Err(GeomError::new(Kind::Foreign, &name, cause));
     }
     let foreign = |what: &str| {
         let at = graph[provider].last_sector();
         let cause = format!("{what} is in its last sector (byte {at}); {REMEDY}");
-        Err(Error::new(Kind::Foreign, &name, cause))
+        Err(GeomError::new(Kind::Foreign, &name, cause))
     };
     match class_of_magic(&sector) {
         Some(other) if other != class => foreign(&format!("metadata of {other}")),
@@ -48,7 +48,7 @@ pub fn last_sector_unless(
     class: &str,
     provider: ProviderId,
     force: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     match force {
         true => in_use(graph, provider),
         false => last_sector(graph, class, provider),
@@ -60,7 +60,7 @@ pub fn last_sector_unless(
 ///
 /// # Errors
 /// [`Kind::Busy`], which names the geom.
-pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
+pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), GeomError> {
     let there = &graph[provider];
     let geoms = there.consumers.iter().map(|&consumer| &graph[graph[consumer].geom]);
     let mut others = geoms.filter(|geom| !matches!(geom.class.name(), "DEV" | "LABEL"));
@@ -71,7 +71,7 @@ pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
             let verb = if class == "RAID" { "stop" } else { "destroy" };
             let (name, group) = (&geom.name, class.to_ascii_lowercase());
             let cause = format!("is in use by {class} {name}; `{group} {verb} {name}` first");
-            Err(Error::new(Kind::Busy, &there.name, cause))
+            Err(GeomError::new(Kind::Busy, &there.name, cause))
         }
     }
 }
@@ -80,7 +80,7 @@ pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Kind::Foreign`], which names it.
-pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
+pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), GeomError> {
     for kind in FileSystem::ALL {
         let mut read = |at: u64, to: &mut [u8]| graph.peek(provider, at, to).is_ok();
         if let Some(found) = volume::probe(kind, &mut read) {
@@ -88,7 +88,7 @@ pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error>
             let named = if label.is_empty() { "".into() } else { format!(" `{label}`") };
             let (what, at) = (kind.name(), found.at);
             let cause = format!("a {what} volume{named} is on it (byte {at}); {REMEDY}");
-            return Err(Error::new(Kind::Foreign, &graph[provider].name, cause));
+            return Err(GeomError::new(Kind::Foreign, &graph[provider].name, cause));
         }
     }
     Ok(())

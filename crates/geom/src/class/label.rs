@@ -15,7 +15,7 @@ use super::{
     write_last,
 };
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -67,12 +67,20 @@ pub fn mangle(text: &str) -> String {
 ///
 /// # Errors
 /// The error names the obstacle.
-pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> Result<(), Error> {
+pub fn label(
+    graph: &mut Graph,
+    name: &str,
+    under: ProviderId,
+    force: bool,
+) -> Result<(), GeomError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let name = name.strip_prefix("label/").unwrap_or(name);
     let wrong = || {
         let object = if name.is_empty() { "an empty name" } else { name };
-        Error::invalid(object, "a label must have 1 to 15 bytes, none of them a control character")
+        GeomError::invalid(
+            object,
+            "a label must have 1 to 15 bytes, none of them a control character",
+        )
     };
     let label = Name::new(name).ok_or_else(wrong)?;
     guard::last_sector_unless(graph, "LABEL", under, force)?;
@@ -88,7 +96,7 @@ pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> R
 ///
 /// # Errors
 /// The error names the obstacle.
-pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), Error> {
+pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), GeomError> {
     let name = format!("label/{}", mangle(name));
     is_free(graph, &name)?;
     let size = graph[under].media_size;
@@ -97,9 +105,9 @@ pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), Er
     Ok(())
 }
 
-fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
+fn is_free(graph: &Graph, name: &str) -> Result<(), GeomError> {
     match graph.provider(name) {
-        Ok(_) => Err(Error::new(Kind::Exists, name, "a provider of this name already exists")),
+        Ok(_) => Err(GeomError::new(Kind::Exists, name, "a provider of this name already exists")),
         Err(_) => Ok(()),
     }
 }
@@ -108,16 +116,16 @@ fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// If there is none.
-pub fn find(graph: &Graph, name: &str) -> Result<GeomId, Error> {
+pub fn find(graph: &Graph, name: &str) -> Result<GeomId, GeomError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let with_folder = format!("label/{name}");
     let found = graph.objects().geoms_of("LABEL").find(|(_, geom)| {
         geom.providers.iter().any(|&p| graph[p].name == name || graph[p].name == with_folder)
     });
-    found.map(|(id, _)| id).ok_or_else(|| Error::not_found(name, "label"))
+    found.map(|(id, _)| id).ok_or_else(|| GeomError::not_found(name, "label"))
 }
 
-fn put(graph: &mut Graph, under: ProviderId, found: Found) -> Result<(), Error> {
+fn put(graph: &mut Graph, under: ProviderId, found: Found) -> Result<(), GeomError> {
     let shape = slice_of(graph, under, 0, found.size);
     let geom = graph[under].name.clone();
     stack(graph, &LABEL, (geom, found.name), under, shape).map(drop)
@@ -217,7 +225,12 @@ impl Class for Label {
         }
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         pass_access_alone(graph, provider, change)
     }
 
@@ -240,7 +253,7 @@ impl Requests for Label {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         pass(graph, provider, io, 0)
     }
 
@@ -249,7 +262,7 @@ impl Requests for Label {
         graph: &mut Graph,
         provider: ProviderId,
         command: Zone,
-    ) -> Result<ZoneAnswer, block::Error> {
+    ) -> Result<ZoneAnswer, block::BlockError> {
         super::pass_zone(graph, provider, command)
     }
 
@@ -258,7 +271,7 @@ impl Requests for Label {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         Ok(pass_route(graph, provider, 0))
     }
 }

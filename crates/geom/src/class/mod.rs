@@ -7,7 +7,7 @@ use alloc::vec;
 use flysch_api::block;
 
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, Provider, ProviderId};
@@ -64,7 +64,7 @@ pub fn pass_access_alone(
     graph: &mut Graph,
     provider: ProviderId,
     change: Access,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let before = graph[provider].access;
     let after = before.and(change);
     let mut change = change;
@@ -100,9 +100,9 @@ pub fn pass(
     provider: ProviderId,
     mut io: Io<'_>,
     base: u64,
-) -> Result<(), block::Error> {
+) -> Result<(), block::BlockError> {
     let geom = graph[provider].geom;
-    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::BlockError::Gone)?;
     graph.io(consumer, io.shifted(base))
 }
 
@@ -123,7 +123,7 @@ pub fn stack(
     (geom_name, name): (String, String),
     under: ProviderId,
     shape: Shape,
-) -> Result<(GeomId, ProviderId), Error> {
+) -> Result<(GeomId, ProviderId), GeomError> {
     let geom = graph.new_geom(class, geom_name);
     let consumer = graph.new_consumer(geom);
     let made = match graph.attach(consumer, under) {
@@ -156,20 +156,20 @@ pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> S
 /// a part of a disk has no zones of its own.
 ///
 /// # Errors
-/// [`block::Error::Unsupported`] for a part of a disk; those of the request.
+/// [`block::BlockError::Unsupported`] for a part of a disk; those of the request.
 pub fn pass_zone(
     graph: &mut Graph,
     provider: ProviderId,
     command: Zone,
-) -> Result<ZoneAnswer, block::Error> {
+) -> Result<ZoneAnswer, block::BlockError> {
     let geom = graph[provider].geom;
-    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::BlockError::Gone)?;
     let (above, under) =
-        (&graph[provider], &graph[graph[consumer].provider.ok_or(block::Error::Gone)?]);
+        (&graph[provider], &graph[graph[consumer].provider.ok_or(block::BlockError::Gone)?]);
     let of = |sizes: &Provider| (sizes.media_size, sizes.sector_size);
     match of(above) == of(under) {
         true => graph.zone(consumer, command),
-        false => Err(block::Error::Unsupported),
+        false => Err(block::BlockError::Unsupported),
     }
 }
 
@@ -177,13 +177,13 @@ pub fn pass_zone(
 ///
 /// # Errors
 /// If one of its providers is open, unless `force`.
-pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     let open = |&&provider: &&ProviderId| graph[provider].access != Access::NONE;
     if let (false, Some(&open)) = (force, graph[geom].providers.iter().find(open)) {
         let cause = format!("is open ({}); close it first", graph[open].access);
-        return Err(Error::new(crate::Kind::Busy, &graph[open].name, cause));
+        return Err(GeomError::new(crate::Kind::Busy, &graph[open].name, cause));
     }
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     Ok(())
 }
@@ -197,7 +197,7 @@ pub fn write_last(
     graph: &mut Graph,
     provider: ProviderId,
     fill: impl FnOnce(&mut [u8]),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let mut sector = vec![0; graph[provider].sector_size as usize];
     fill(&mut sector);
     let offset = graph[provider].last_sector();
@@ -207,18 +207,18 @@ pub fn write_last(
         .io(consumer, Io::Write { offset, from: &sector })
         .and_then(|()| graph.io(consumer, Io::Flush));
     graph.shut(consumer);
-    written.map_err(|error| Error::io(name, error))
+    written.map_err(|error| GeomError::io(name, error))
 }
 
 /// Overwrites the last sector with zeros, if it holds metadata of `class`.
 ///
 /// # Errors
 /// If it does not hold such metadata, or cannot be written.
-pub fn clear(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
+pub fn clear(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), GeomError> {
     let sector = graph.peek_last(provider)?;
     if flysch_wire::geom::class_of_magic(&sector) != Some(class) {
         let cause = format!("there is no metadata of {class} in its last sector");
-        return Err(Error::new(crate::Kind::NotFound, &graph[provider].name, cause));
+        return Err(GeomError::new(crate::Kind::NotFound, &graph[provider].name, cause));
     }
     write_last(graph, provider, |_| {})?;
     graph.settle();

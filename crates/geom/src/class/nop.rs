@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use flysch_api::block::{self, Cause};
 
 use super::{Class, Config, Object, Requests, Value, pass, pass_route, stack};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
@@ -24,7 +24,7 @@ pub static NOP: Nop = Nop;
 
 /// What a NOP does to the requests that pass through it.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct NopOptions {
     /// Bytes skipped at the start.
     pub offset: u64,
     /// Size of the provider in bytes; 0 for everything that is left.
@@ -44,7 +44,7 @@ pub struct Options {
     /// How many fail in total; `None` for no limit.
     pub fail_only: Option<u64>,
     /// The error of failed requests.
-    pub error: block::Error,
+    pub error: block::BlockError,
     /// Delay in milliseconds of the queued requests selected for it.
     pub delay_millis: u64,
     /// Percentage of reads that are delayed.
@@ -57,7 +57,7 @@ pub struct Options {
     pub name: Option<String>,
 }
 
-impl Default for Options {
+impl Default for NopOptions {
     fn default() -> Self {
         Self {
             offset: 0,
@@ -69,7 +69,7 @@ impl Default for Options {
             write_failures: 0,
             count_until_fail: 0,
             fail_only: None,
-            error: block::Error::Medium(Cause::None),
+            error: block::BlockError::Medium(Cause::None),
             delay_millis: 1,
             read_delays: 0,
             write_delays: 0,
@@ -81,7 +81,7 @@ impl Default for Options {
 
 #[derive(Debug)]
 struct State {
-    options: Options,
+    options: NopOptions,
     passed: u64,
     deletes: u64,
     flushes: u64,
@@ -93,10 +93,14 @@ struct State {
 ///
 /// # Errors
 /// If an option is invalid.
-pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<ProviderId, Error> {
+pub fn create(
+    graph: &mut Graph,
+    under: ProviderId,
+    options: NopOptions,
+) -> Result<ProviderId, GeomError> {
     let there = &graph[under];
     let sector = u64::from(there.sector_size);
-    let wrong = |what: String| Err(Error::invalid(&there.name, what));
+    let wrong = |what: String| Err(GeomError::invalid(&there.name, what));
     if !options.offset.is_multiple_of(sector) || options.offset >= there.media_size {
         let (offset, size) = (options.offset, there.media_size);
         let what = format!("offset {offset}: it must be a multiple of {sector} below {size}");
@@ -154,11 +158,11 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
 pub fn configure(
     graph: &mut Graph,
     geom: GeomId,
-    change: impl FnOnce(&mut Options),
-) -> Result<(), Error> {
+    change: impl FnOnce(&mut NopOptions),
+) -> Result<(), GeomError> {
     let name = graph[geom].name.clone();
     let state = graph.state_mut::<State>(geom);
-    let state = state.ok_or_else(|| Error::not_found(name, "geom of class NOP"))?;
+    let state = state.ok_or_else(|| GeomError::not_found(name, "geom of class NOP"))?;
     change(&mut state.options);
     state.passed = 0;
     Ok(())
@@ -173,11 +177,11 @@ pub fn reset(graph: &mut Graph, geom: GeomId) {
 }
 
 /// FreeBSD's number for an error that a NOP makes.
-fn errno(error: block::Error) -> u32 {
+fn errno(error: block::BlockError) -> u32 {
     const EIO: u32 = 5;
     const ENXIO: u32 = 6;
     match error {
-        block::Error::Gone => ENXIO,
+        block::BlockError::Gone => ENXIO,
         _ => EIO,
     }
 }
@@ -249,10 +253,10 @@ impl Requests for Nop {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         let geom = graph[provider].geom;
         let die = graph.random();
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        let state = graph.state_mut::<State>(geom).ok_or(block::BlockError::Gone)?;
         match &io {
             Io::Read { to, .. } => {
                 state.reads = (state.reads.0 + 1, state.reads.1 + to.len() as u64);
@@ -275,7 +279,7 @@ impl Requests for Nop {
         graph: &mut Graph,
         provider: ProviderId,
         command: Zone,
-    ) -> Result<ZoneAnswer, block::Error> {
+    ) -> Result<ZoneAnswer, block::BlockError> {
         super::pass_zone(graph, provider, command)
     }
 
@@ -284,7 +288,7 @@ impl Requests for Nop {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         let (geom, seed) = (graph[provider].geom, graph.random());
         let Some(state) = graph.state::<State>(geom) else { return Ok(None) };
         let options = &state.options;

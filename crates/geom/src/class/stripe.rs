@@ -9,7 +9,7 @@ use flysch_wire::geom::stripe as wire;
 use super::array::{self, Layout, Part, Place};
 use super::{Class, Config, News, Object, Requests, pass_access_alone};
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -30,7 +30,7 @@ pub const STRIPE_SIZE: u32 = 65536;
 
 /// The parameters of `label` and `create`.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct StripeOptions {
     /// Stripe size in bytes, a power of two.
     pub stripe_size: u32,
     /// The names of the providers are recorded, and no others are accepted.
@@ -39,7 +39,7 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Default for Options {
+impl Default for StripeOptions {
     fn default() -> Self {
         Self { stripe_size: STRIPE_SIZE, hardcode: false, force: false }
     }
@@ -49,17 +49,17 @@ fn check(
     graph: &Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<Name<16>, Error> {
+    options: &StripeOptions,
+) -> Result<Name<16>, GeomError> {
     array::check(graph, name, under)?;
     let sector = under.iter().map(|&provider| graph[provider].sector_size).max().unwrap_or(512);
     if !options.stripe_size.is_power_of_two() || options.stripe_size < sector {
-        return Err(Error::invalid(
+        return Err(GeomError::invalid(
             name,
             "the stripe size is not a power of two, or below a sector",
         ));
     }
-    Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
+    Name::new(name).ok_or_else(|| GeomError::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
 /// Writes metadata to the providers: the stripe exists from now on (`gstripe label`).
@@ -70,8 +70,8 @@ pub fn label(
     graph: &mut Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &StripeOptions,
+) -> Result<(), GeomError> {
     let name = check(graph, name, under, options)?;
     let id = graph.random() as u32;
     let overrides = (options.hardcode, options.force);
@@ -98,8 +98,8 @@ pub fn create(
     graph: &mut Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &StripeOptions,
+) -> Result<(), GeomError> {
     check(graph, name, under, options)?;
     let part = Part {
         name: name.to_string(),
@@ -116,7 +116,7 @@ pub fn create(
 ///
 /// # Errors
 /// If it is open, unless `force`.
-pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     super::destroy(graph, geom, force)
 }
 
@@ -143,7 +143,12 @@ impl Class for Stripe {
         array::taste(graph, &STRIPE, provider, (part, metadata.provider_size, only))
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         pass_access_alone(graph, provider, change)
     }
 
@@ -162,7 +167,7 @@ impl Requests for Stripe {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         array::start(graph, provider, io)
     }
 
@@ -171,7 +176,7 @@ impl Requests for Stripe {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         Ok(array::route(graph, provider))
     }
 }

@@ -5,7 +5,7 @@ use flysch_api::block;
 
 use super::{Class, Requests, destroy};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::ProviderId;
@@ -29,9 +29,9 @@ const SHAPE: Shape =
 ///
 /// # Errors
 /// If it exists already, or if its name is taken.
-pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
+pub fn load(graph: &mut Graph) -> Result<ProviderId, GeomError> {
     if graph.geom("ZERO", NAME).is_ok() {
-        return Err(Error::new(Kind::Exists, NAME, "already exists"));
+        return Err(GeomError::new(Kind::Exists, NAME, "already exists"));
     }
     let geom = graph.new_geom(&ZERO, NAME);
     let provider = graph.new_provider(geom, NAME, SHAPE).inspect_err(|_| graph.drop_geom(geom))?;
@@ -43,7 +43,7 @@ pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
 ///
 /// # Errors
 /// If it does not exist, or is in use.
-pub fn unload(graph: &mut Graph) -> Result<(), Error> {
+pub fn unload(graph: &mut Graph) -> Result<(), GeomError> {
     let geom = graph.geom("ZERO", NAME)?;
     destroy(graph, geom, false)
 }
@@ -57,13 +57,13 @@ impl Class for Zero {
         Taste::passed("")
     }
 
-    fn access(&self, _: &mut Graph, _: ProviderId, _: Access) -> Result<(), Error> {
+    fn access(&self, _: &mut Graph, _: ProviderId, _: Access) -> Result<(), GeomError> {
         Ok(())
     }
 }
 
 impl Requests for Zero {
-    fn start(&self, _: &mut Graph, _: ProviderId, io: Io<'_>) -> Result<(), block::Error> {
+    fn start(&self, _: &mut Graph, _: ProviderId, io: Io<'_>) -> Result<(), block::BlockError> {
         if let Io::Read { to, .. } = io {
             to.fill(0);
         }

@@ -8,7 +8,7 @@ use flysch_api::block;
 
 use super::Graph;
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
@@ -78,7 +78,7 @@ pub enum News {
     /// The provider of a consumer changed its size.
     Resized(ConsumerId),
     /// The provider of a consumer failed a queued request that the others completed.
-    Failed(ConsumerId, block::Error),
+    Failed(ConsumerId, block::BlockError),
     /// Everything has been tasted: there is no point in waiting longer for components.
     Settled,
 }
@@ -95,21 +95,22 @@ pub trait Requests {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error>;
+    ) -> Result<(), block::BlockError>;
 
     /// Performs a zone command on a provider of this class, in its sectors; access and range have
-    /// been checked. By default there are no zones; [`pass_zone`](crate::class::pass_zone) asks the provider below.
+    /// been checked. By default there are no zones; [`pass_zone`](crate::class::pass_zone) asks the
+    /// provider below.
     ///
     /// # Errors
-    /// [`block::Error::Unsupported`]; those of the request.
+    /// [`block::BlockError::Unsupported`]; those of the request.
     fn zone(
         &self,
         graph: &mut Graph,
         provider: ProviderId,
         command: Zone,
-    ) -> Result<ZoneAnswer, block::Error> {
+    ) -> Result<ZoneAnswer, block::BlockError> {
         let _ = (graph, provider, command);
-        Err(block::Error::Unsupported)
+        Err(block::BlockError::Unsupported)
     }
 
     /// Where queued requests to a provider of this class go; `None` if it does them one at a time.
@@ -123,7 +124,7 @@ pub trait Requests {
         graph: &mut Graph,
         provider: ProviderId,
         writes: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         let _ = (graph, provider, writes);
         Ok(None)
     }
@@ -149,7 +150,12 @@ pub trait Class: Requests + Sync {
     ///
     /// # Errors
     /// If it cannot be opened.
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         pass_access(graph, provider, change)
     }
 
@@ -181,11 +187,15 @@ pub trait Class: Requests + Sync {
 ///
 /// # Errors
 /// As [`Graph::access`].
-pub fn pass_access(graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+pub fn pass_access(
+    graph: &mut Graph,
+    provider: ProviderId,
+    change: Access,
+) -> Result<(), GeomError> {
     let geom = graph[provider].geom;
     match graph[geom].consumers.first().copied() {
         Some(consumer) if graph[consumer].provider.is_some() => graph.access(consumer, change),
-        _ if change.opens() => Err(Error::io(&graph[provider].name, block::Error::Gone)),
+        _ if change.opens() => Err(GeomError::io(&graph[provider].name, block::BlockError::Gone)),
         _ => Ok(()),
     }
 }
@@ -193,7 +203,7 @@ pub fn pass_access(graph: &mut Graph, provider: ProviderId, change: Access) -> R
 /// Closes `consumer`, detaches it and lets its geom wither: for classes that need it.
 pub fn wither_with(graph: &mut Graph, consumer: ConsumerId) {
     let geom = graph[consumer].geom;
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle_orphans();
     if graph.objects.consumer(consumer).is_some() {
         graph.drop_consumer(consumer);

@@ -32,7 +32,7 @@ impl Class for Dev {
 }
 
 impl Requests for Dev {
-    fn start(&self, _: &mut Graph, _: ProviderId, _: Io<'_>) -> Result<(), block::Error> {
+    fn start(&self, _: &mut Graph, _: ProviderId, _: Io<'_>) -> Result<(), block::BlockError> {
         unreachable!("DEV has no providers")
     }
 }

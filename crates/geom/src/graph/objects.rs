@@ -11,7 +11,7 @@ use core::ops::{Index, IndexMut};
 
 use super::class::Class;
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::io::Shape;
 use crate::object::{Consumer, ConsumerId, GeomId, Provider, ProviderId};
 
@@ -150,7 +150,7 @@ impl Objects {
     }
 
     /// The provider with this name; a leading `/dev/` is ignored.
-    pub(super) fn provider_named(&self, name: &str) -> Result<ProviderId, Error> {
+    pub(super) fn provider_named(&self, name: &str) -> Result<ProviderId, GeomError> {
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
         let mut all = self.providers();
         let found = all.find(|(_, provider)| provider.name == wanted && provider.error.is_none());
@@ -161,16 +161,16 @@ impl Objects {
                 [] => "there is no such provider, nor any other".into(),
                 names => format!("there is no such provider; there are {}", names.join(", ")),
             };
-            Error::new(Kind::NotFound, wanted, cause)
+            GeomError::new(Kind::NotFound, wanted, cause)
         })
     }
 
     /// The geom with this class and name; a leading `/dev/` is ignored.
-    pub(super) fn geom_named(&self, class: &str, name: &str) -> Result<GeomId, Error> {
+    pub(super) fn geom_named(&self, class: &str, name: &str) -> Result<GeomId, GeomError> {
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
         let mut all = self.geoms_of(class);
         let found = all.find(|(_, geom)| geom.name == wanted).map(|(id, _)| id);
-        found.ok_or_else(|| Error::not_found(wanted, &format!("geom of class {class}")))
+        found.ok_or_else(|| GeomError::not_found(wanted, &format!("geom of class {class}")))
     }
 }
 
@@ -206,14 +206,18 @@ impl Objects {
         geom: GeomId,
         name: String,
         shape: Shape,
-    ) -> Result<ProviderId, Error> {
+    ) -> Result<ProviderId, GeomError> {
         if self.providers.len() >= PROVIDERS_MAX {
             let cause = format!("there are already {PROVIDERS_MAX} providers");
-            return Err(Error::new(Kind::NoSpace, name, cause));
+            return Err(GeomError::new(Kind::NoSpace, name, cause));
         }
         let is_taken = |other: &Provider| other.name == name && other.error.is_none();
         if self.providers.values().any(is_taken) {
-            return Err(Error::new(Kind::Exists, name, "a provider of this name already exists"));
+            return Err(GeomError::new(
+                Kind::Exists,
+                name,
+                "a provider of this name already exists",
+            ));
         }
         let id = ProviderId(self.number());
         self.providers.insert(id, Provider::new(geom, name, shape));
@@ -282,18 +286,18 @@ impl Objects {
         &mut self,
         consumer: ConsumerId,
         provider: ProviderId,
-    ) -> Result<(), Error> {
+    ) -> Result<(), GeomError> {
         assert!(self[consumer].provider.is_none(), "a consumer has one provider");
         let (geom, beneath) = (self[consumer].geom, self[provider].geom);
         let name = || self[provider].name.clone();
         if self.stands_on(beneath, geom) {
             let cause = format!("{} would be on top of itself", self[geom].name);
-            return Err(Error::new(Kind::Loop, name(), cause));
+            return Err(GeomError::new(Kind::Loop, name(), cause));
         }
         let rank = self[geom].rank.max(self[beneath].rank + 1);
         if rank + self.height_above(geom) > DEPTH_MAX {
             let cause = format!("more than {DEPTH_MAX} geoms would be on top of each other");
-            return Err(Error::new(Kind::Loop, name(), cause));
+            return Err(GeomError::new(Kind::Loop, name(), cause));
         }
         let attached = &mut self[consumer];
         (attached.provider, attached.spoiled) = (Some(provider), false);

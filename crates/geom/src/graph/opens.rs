@@ -9,7 +9,7 @@ use flysch_api::block;
 use super::Graph;
 use super::objects::Objects;
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::events::Event;
 use crate::object::{ConsumerId, ProviderId};
 
@@ -20,13 +20,13 @@ impl Objects {
     /// The provider of a consumer, and its access to it.
     ///
     /// # Errors
-    /// [`block::Error::Gone`] if it has none any more.
+    /// [`block::BlockError::Gone`] if it has none any more.
     pub(super) fn opened(
         &self,
         consumer: ConsumerId,
-    ) -> Result<(ProviderId, Access), block::Error> {
-        let consumer = self.consumer(consumer).ok_or(block::Error::Gone)?;
-        Ok((consumer.provider.ok_or(block::Error::Gone)?, consumer.access))
+    ) -> Result<(ProviderId, Access), block::BlockError> {
+        let consumer = self.consumer(consumer).ok_or(block::BlockError::Gone)?;
+        Ok((consumer.provider.ok_or(block::BlockError::Gone)?, consumer.access))
     }
 
     /// Whether `consumer` may open `provider` further.
@@ -39,25 +39,25 @@ impl Objects {
         consumer: ConsumerId,
         provider: ProviderId,
         change: Access,
-    ) -> Result<(), Error> {
+    ) -> Result<(), GeomError> {
         let name = &self[provider].name;
         if self[consumer].spoiled {
             let cause = "was changed by somebody else meanwhile; look at it again";
-            return Err(Error::new(Kind::NotPermitted, name, cause));
+            return Err(GeomError::new(Kind::NotPermitted, name, cause));
         }
         let others = self[provider].access.and(self[consumer].access.undone());
         if change.exclusive > 0 && others.write > 0 {
             let who = self.who(provider, consumer, |access| access.write > 0);
             let cause = format!("is open for writing by {who}; end that first");
-            return Err(Error::new(Kind::NotPermitted, name, cause));
+            return Err(GeomError::new(Kind::NotPermitted, name, cause));
         }
         if change.write > 0 && others.exclusive > 0 {
             let who = self.who(provider, consumer, |access| access.exclusive > 0);
             let cause = format!("is in use by {who}, which lets nobody else write; end that first");
-            return Err(Error::new(Kind::NotPermitted, name, cause));
+            return Err(GeomError::new(Kind::NotPermitted, name, cause));
         }
         match self[provider].error {
-            Some(error) => Err(Error::io(name, error)),
+            Some(error) => Err(GeomError::io(name, error)),
             None => Ok(()),
         }
     }
@@ -98,7 +98,7 @@ impl Graph {
     ///
     /// # Panics
     /// If the consumer is not attached, or if a count would become negative.
-    pub fn access(&mut self, consumer: ConsumerId, change: Access) -> Result<(), Error> {
+    pub fn access(&mut self, consumer: ConsumerId, change: Access) -> Result<(), GeomError> {
         let own = self[consumer].access;
         let provider = self[consumer].provider.expect("a consumer that is opened is attached");
         assert!(!own.and(change).is_negative(), "closed more often than opened");

@@ -8,7 +8,7 @@ use flysch_api::block::{self, Cause};
 use super::Graph;
 use super::dev::DEV;
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::io::Io;
 use crate::object::{ConsumerId, ProviderId};
 use crate::statistics::Statistics;
@@ -19,7 +19,7 @@ impl Graph {
     ///
     /// # Errors
     /// If the request is invalid; those of the request.
-    pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), block::Error> {
+    pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), block::BlockError> {
         let (provider, access) = self.objects.opened(consumer)?;
         self[provider].check(access, &io)?;
         let what = (io.operation(), io.len());
@@ -42,13 +42,13 @@ impl Graph {
     /// for writing if zones are changed.
     ///
     /// # Errors
-    /// [`block::Error::Unsupported`] if there are no zones; if the command is invalid; those of the
-    /// command.
+    /// [`block::BlockError::Unsupported`] if there are no zones; if the command is invalid; those
+    /// of the command.
     pub fn zone(
         &mut self,
         consumer: ConsumerId,
         command: Zone,
-    ) -> Result<ZoneAnswer, block::Error> {
+    ) -> Result<ZoneAnswer, block::BlockError> {
         let (provider, access) = self.objects.opened(consumer)?;
         self[provider].check_zone(access, command)?;
         let command = command.bounded();
@@ -58,7 +58,7 @@ impl Graph {
         let answer = class.zone(self, provider, command).and_then(|answer| {
             // A disk's answer is rejected if it could send the caller round in circles.
             let is_one = command.is_answered_by(&answer);
-            if is_one { Ok(answer) } else { Err(block::Error::Device(Cause::None)) }
+            if is_one { Ok(answer) } else { Err(block::BlockError::Device(Cause::None)) }
         });
         let time = clock().saturating_sub(begun);
         self.count(provider, consumer, |statistics| {
@@ -92,12 +92,17 @@ impl Graph {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn peek(&mut self, provider: ProviderId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    pub fn peek(
+        &mut self,
+        provider: ProviderId,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), GeomError> {
         let name = || self[provider].name.clone();
         let sector = u64::from(self[provider].sector_size.max(1));
         let end = offset.checked_add(to.len() as u64);
         let Some(end) = end.filter(|&end| end <= self[provider].media_size) else {
-            return Err(Error::io(name(), block::Error::OutOfRange));
+            return Err(GeomError::io(name(), block::BlockError::OutOfRange));
         };
         let start = offset / sector * sector;
         let mut sectors = vec![0; (end.next_multiple_of(sector) - start) as usize];
@@ -106,7 +111,7 @@ impl Graph {
         let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
         // With the last close, the provider may go, too.
         self.shut(consumer);
-        read.map_err(|error| Error::io(name, error))?;
+        read.map_err(|error| GeomError::io(name, error))?;
         let skip = (offset - start) as usize;
         to.copy_from_slice(&sectors[skip..skip + to.len()]);
         Ok(())
@@ -116,7 +121,7 @@ impl Graph {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn peek_last(&mut self, provider: ProviderId) -> Result<Vec<u8>, Error> {
+    pub fn peek_last(&mut self, provider: ProviderId) -> Result<Vec<u8>, GeomError> {
         let mut sector = vec![0; self[provider].sector_size as usize];
         let at = self[provider].last_sector();
         self.peek(provider, at, &mut sector)?;
@@ -127,7 +132,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`access`](Self::access).
-    pub fn open(&mut self, provider: ProviderId, access: Access) -> Result<ConsumerId, Error> {
+    pub fn open(&mut self, provider: ProviderId, access: Access) -> Result<ConsumerId, GeomError> {
         let name = self[provider].name.clone();
         let geom = self.new_geom(&DEV, name);
         let consumer = self.new_consumer(geom);

@@ -9,7 +9,7 @@ use super::Graph;
 use super::class::{Class, News};
 use super::objects::Objects;
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::events::Event;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::{Outcome, Taste, Verdict};
@@ -95,7 +95,7 @@ impl Graph {
 
     /// Removes one provider of a geom as soon as it is not in use: it takes no requests any more,
     /// and its consumers are told.
-    pub fn wither_provider(&mut self, provider: ProviderId, error: block::Error) {
+    pub fn wither_provider(&mut self, provider: ProviderId, error: block::BlockError) {
         if self[provider].error.is_none() {
             self.objects[provider].error = Some(error);
             self.events.post(Event::Orphan(provider));
@@ -103,7 +103,7 @@ impl Graph {
     }
 
     /// Removes a geom as soon as it is not in use; its providers are gone from now on.
-    pub fn wither_geom(&mut self, geom: GeomId, error: block::Error) {
+    pub fn wither_geom(&mut self, geom: GeomId, error: block::BlockError) {
         self.objects[geom].withering = true;
         for provider in self[geom].providers.clone() {
             self.wither_provider(provider, error);
@@ -120,7 +120,7 @@ impl Graph {
 
     /// A component failed a queued request that others completed ([`crate::Incident::Lost`]): its
     /// class records the consequences. New plans do without the component.
-    pub fn failed(&mut self, consumer: ConsumerId, error: block::Error) {
+    pub fn failed(&mut self, consumer: ConsumerId, error: block::BlockError) {
         if self.tell(consumer, News::Failed(consumer, error)).is_some() {
             self.settle_orphans();
         }
@@ -152,11 +152,11 @@ impl Graph {
     ///
     /// # Errors
     /// If it is open.
-    pub fn retaste(&mut self, provider: ProviderId) -> Result<(), Error> {
+    pub fn retaste(&mut self, provider: ProviderId) -> Result<(), GeomError> {
         let there = &self[provider];
         if there.access != Access::NONE {
             let cause = format!("is open ({})", there.access);
-            return Err(Error::new(Kind::Busy, &there.name, cause));
+            return Err(GeomError::new(Kind::Busy, &there.name, cause));
         }
         self.events.post(Event::Provider(provider));
         Ok(())

@@ -1,6 +1,6 @@
 //! How requests go down where the way divides, and how those without incidents come back.
 
-use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockError, Completion, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 
 use super::Way;
@@ -53,7 +53,7 @@ struct Below<'a, D> {
     jobs: &'a mut Jobs,
 }
 
-impl<'a, D: Device> Below<'a, D> {
+impl<'a, D: BlockDevice> Below<'a, D> {
     #[inline(always)]
     fn new(edges: &'a mut [Edge], lanes: &'a mut [Lane<D>], jobs: &'a mut Jobs) -> Self {
         Self { edges, lanes, jobs }
@@ -66,7 +66,7 @@ impl<'a, D: Device> Below<'a, D> {
     }
 }
 
-impl<D: Device> Way<D> {
+impl<D: BlockDevice> Way<D> {
     /// Sends a request down a branch, to `offset` there. The request is the caller's if the branch
     /// is the first one, otherwise a job's.
     #[inline(never)]
@@ -264,7 +264,7 @@ const AGAIN: u32 = 1 << 31;
 
 /// Begins a request to several paths.
 #[inline(always)]
-fn by_path<D: Device>(
+fn by_path<D: BlockDevice>(
     paths: &mut Paths,
     (fan, first, level): (u32, u32, u8),
     (request, offset): (&Request, u64),
@@ -279,7 +279,7 @@ fn by_path<D: Device>(
 
 /// Begins a request to a mirror: a read on the half chosen for it, a change on all of them.
 #[inline(always)]
-fn to_mirror<D: Device>(
+fn to_mirror<D: BlockDevice>(
     mirror: &mut Mirror,
     (fan, first, level): (u32, u32, u8),
     (request, offset): (&Request, u64),
@@ -301,8 +301,8 @@ fn to_mirror<D: Device>(
 /// A request to one member, down this branch: it becomes a job when the member has accepted it.
 /// `is_its` tells whether an error is the member's fault.
 #[inline(always)]
-fn ask<D: Device>(
-    (branch, is_its): (Option<u32>, fn(Error) -> bool),
+fn ask<D: BlockDevice>(
+    (branch, is_its): (Option<u32>, fn(BlockError) -> bool),
     (fan, _, level): (u32, u32, u8),
     (request, offset): (&Request, u64),
     below: Below<'_, D>,
@@ -331,7 +331,7 @@ fn ask<D: Device>(
 
 /// A change of a mirror, or a flush: the same to each member.
 #[inline(always)]
-fn change<D: Device>(
+fn change<D: BlockDevice>(
     mirror: &mut Mirror,
     (fan, first, level): (u32, u32, u8),
     (request, offset): (&Request, u64),

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Error, Operation, Request};
+use flysch_api::block::{BlockError, Operation, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
@@ -39,7 +39,7 @@ pub(super) enum Stage {
     /// A caller's request, the same to each member: all were asked, and none has failed.
     All,
     /// It is chosen to fail.
-    Fails(Error),
+    Fails(BlockError),
     /// It is chosen to wait until then.
     Waits(Instant),
     /// A range, piece by piece: the number of bytes sent so far.
@@ -101,9 +101,9 @@ pub(super) struct Job {
     /// The passage of its requests, once one came back.
     pub(super) passage: Option<Passage>,
     /// The first failure.
-    pub(super) result: Result<(), Error>,
+    pub(super) result: Result<(), BlockError>,
     /// The first failure of a component, if others do the work instead.
-    pub(super) failure: Option<Error>,
+    pub(super) failure: Option<BlockError>,
 }
 
 impl Job {
@@ -143,7 +143,7 @@ impl Job {
         true
     }
 
-    pub(super) fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: BlockError) {
         self.result = self.result.and(Err(error));
     }
 

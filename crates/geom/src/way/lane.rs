@@ -1,6 +1,6 @@
 //! The lane of one disk, as part of a way.
 
-use flysch_api::block::{Completion, Device, Refused, Request};
+use flysch_api::block::{BlockDevice, Completion, Refused, Request};
 use flysch_api::machine::Instant;
 
 use crate::object::ProviderId;
@@ -81,7 +81,7 @@ impl Branch {
     pub(super) const NONE: Self = Self { base: 0, tag: 0, traffic: Traffic::NONE };
 }
 
-impl<D: Device> Lane<D> {
+impl<D: BlockDevice> Lane<D> {
     pub(super) fn new(disk: ProviderId, device: D) -> Self {
         let (busy, branch) = (Busy::default(), Branch::NONE);
         Self { disk, rung: 0, busy, head: 0, branch, device }

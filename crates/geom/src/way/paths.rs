@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::block::{Error, Operation};
+use flysch_api::block::{BlockError, Operation};
 use flysch_wire::geom::multipath::Mode;
 
 use crate::object::ConsumerId;
@@ -101,8 +101,8 @@ impl Paths {
     }
 
     /// Why there is no path at all for a request.
-    pub(super) fn none(&self) -> Error {
-        if self.consumers.is_empty() { Error::Gone } else { Error::WriteProtected }
+    pub(super) fn none(&self) -> BlockError {
+        if self.consumers.is_empty() { BlockError::Gone } else { BlockError::WriteProtected }
     }
 
     /// As [`choose`](Self::choose), for a request that other paths failed, of which `gone` have

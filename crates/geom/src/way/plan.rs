@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_wire::geom::mirror::Balance;
 
 use super::fan::{self, Concat, Fan, MEMBERS_MAX, Stripe};
@@ -14,7 +14,7 @@ use super::jobs::NONE;
 use super::lane::Lane;
 use super::mirror::Mirror;
 use super::paths::Paths;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId};
 use crate::route::{Leg, Route};
@@ -69,7 +69,7 @@ impl Edge {
 
     /// The branch with the lowest load is read; among equals the one whose head is there.
     #[inline]
-    pub(super) fn load<D: Device>(&self, lanes: &[Lane<D>], offset: u64) -> u64 {
+    pub(super) fn load<D: BlockDevice>(&self, lanes: &[Lane<D>], offset: u64) -> u64 {
         match lanes.get(self.lane as usize) {
             Some(lane) => lane.load(offset.wrapping_add(self.base)),
             None => u64::from(self.busy) << 1 | u64::from(self.head != offset),
@@ -111,13 +111,13 @@ impl Plan {
     /// # Errors
     /// If it is not open; if a class on the way performs only one request at a time; if the way
     /// divides too often.
-    pub fn new(graph: &mut Graph, consumer: ConsumerId) -> Result<Self, Error> {
-        let gone = || Error::not_found("provider", "of this consumer");
+    pub fn new(graph: &mut Graph, consumer: ConsumerId) -> Result<Self, GeomError> {
+        let gone = || GeomError::not_found("provider", "of this consumer");
         let from = graph.objects().consumer(consumer).ok_or_else(gone)?;
         let (provider, access) = (from.provider.ok_or_else(gone)?, from.access);
         let there = &graph[provider];
         if access.read == 0 && access.write == 0 {
-            return Err(Error::new(Kind::NotPermitted, &there.name, "is not open"));
+            return Err(GeomError::new(Kind::NotPermitted, &there.name, "is not open"));
         }
         let (media_size, sector_size) = (there.media_size, there.sector_size);
         let writes = access.write > 0;
@@ -261,13 +261,13 @@ impl Planning<'_> {
         &mut self,
         number: usize,
         (mut provider, mut above): (ProviderId, ConsumerId),
-    ) -> Result<u8, Error> {
+    ) -> Result<u8, GeomError> {
         loop {
             self.edges[number].passes.push((provider, above));
             let class = self.graph[self.graph[provider].geom].class;
             let Some(route) = class.route(self.graph, provider, self.writes)? else {
                 let cause = format!("class {} does one request at a time", class.name());
-                return Err(Error::invalid(&self.graph[provider].name, cause));
+                return Err(GeomError::invalid(&self.graph[provider].name, cause));
             };
             match &route {
                 Route::Disk => {
@@ -289,7 +289,7 @@ impl Planning<'_> {
     }
 
     /// Makes the branch to one of the destinations among which bytes are distributed.
-    fn leg(&mut self, number: usize, provider: ProviderId, leg: &Leg) -> Result<u8, Error> {
+    fn leg(&mut self, number: usize, provider: ProviderId, leg: &Leg) -> Result<u8, GeomError> {
         match leg {
             Leg::Consumer(consumer, base) => {
                 self.shift(number, *base);
@@ -301,7 +301,11 @@ impl Planning<'_> {
     }
 
     /// Makes the place where a branch divides, with all that is below it.
-    fn fan(&mut self, (provider, above): (ProviderId, usize), route: &Route) -> Result<u8, Error> {
+    fn fan(
+        &mut self,
+        (provider, above): (ProviderId, usize),
+        route: &Route,
+    ) -> Result<u8, GeomError> {
         let legs: Vec<Leg> = match route {
             Route::Stripe { legs, .. } => legs.clone(),
             Route::Concat(legs) => legs.iter().map(|(leg, _)| leg.clone()).collect(),
@@ -321,7 +325,7 @@ impl Planning<'_> {
             || legs.len() > MEMBERS_MAX;
         if too_many || legs.is_empty() {
             let cause = if too_many { "has too many components" } else { "has no component" };
-            return Err(Error::invalid(&self.graph[provider].name, cause));
+            return Err(GeomError::invalid(&self.graph[provider].name, cause));
         }
         let number = self.fans.len();
         self.fans.push(None);
@@ -365,9 +369,9 @@ impl Planning<'_> {
         number as u32
     }
 
-    fn under(&self, provider: ProviderId, consumer: ConsumerId) -> Result<ProviderId, Error> {
+    fn under(&self, provider: ProviderId, consumer: ConsumerId) -> Result<ProviderId, GeomError> {
         let consumer = self.graph.objects().consumer(consumer).and_then(|found| found.provider);
         let name = || &self.graph[provider].name;
-        consumer.ok_or_else(|| Error::not_found(name(), "component beneath"))
+        consumer.ok_or_else(|| GeomError::not_found(name(), "component beneath"))
     }
 }

@@ -1,16 +1,16 @@
 //! The geometry of a way: the provider's size, and the common capabilities of all its lanes.
 
-use flysch_api::block::Geometry;
+use flysch_api::block::BlockGeometry;
 use flysch_api::data::SegmentLimits;
 
 use super::plan::Plan;
-use crate::error::Error;
+use crate::error::GeomError;
 
 /// Maximum number of requests that a way accepts.
 const DEPTH_MAX: u32 = 4096;
 
 /// The geometry of a way to nowhere.
-pub(super) const NOTHING: Geometry = Geometry {
+pub(super) const NOTHING: BlockGeometry = BlockGeometry {
     block_size: 512,
     blocks: 0,
     transfer_max: 0,
@@ -24,10 +24,10 @@ pub(super) const NOTHING: Geometry = Geometry {
 /// The geometry of a way to lanes with these geometries.
 pub(super) fn of<'g>(
     plan: &Plan,
-    lanes: impl Iterator<Item = &'g Geometry>,
-) -> Result<Geometry, Error> {
+    lanes: impl Iterator<Item = &'g BlockGeometry>,
+) -> Result<BlockGeometry, GeomError> {
     let (media_size, sector) = plan.size;
-    let start = Geometry {
+    let start = BlockGeometry {
         block_size: sector,
         blocks: media_size / u64::from(sector.max(1)),
         transfer_max: u32::MAX,
@@ -43,9 +43,9 @@ pub(super) fn of<'g>(
                 "has blocks of {} bytes, but the sectors above it have {sector}",
                 lane.block_size
             );
-            return Err(Error::invalid("the lane of a disk", cause));
+            return Err(GeomError::invalid("the lane of a disk", cause));
         }
-        Ok(Geometry {
+        Ok(BlockGeometry {
             transfer_max: all.transfer_max.min(lane.transfer_max),
             segments: both(all.segments, lane.segments),
             queue_depth: all.queue_depth.saturating_add(lane.queue_depth).min(DEPTH_MAX),

@@ -12,7 +12,7 @@
 
 use core::num::NonZeroU32;
 
-use flysch_api::block::{Completion, Device, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, Completion, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 
 use super::descend::Risen;
@@ -80,7 +80,7 @@ impl Short {
     }
 }
 
-impl<D: Device> Way<D> {
+impl<D: BlockDevice> Way<D> {
     /// An incident may have begun or ended: takes the short way or not. Everything that can change
     /// that ends with this.
     pub(super) fn shorten(&mut self) {

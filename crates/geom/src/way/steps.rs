@@ -1,6 +1,6 @@
 //! The next steps of jobs.
 
-use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockError, Completion, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
@@ -24,7 +24,7 @@ enum Next {
     End,
 }
 
-impl<D: Device> Way<D> {
+impl<D: BlockDevice> Way<D> {
     /// Does everything that a job can do now.
     #[inline(never)]
     pub(super) fn go_on(&mut self, number: u32, now: Instant) {
@@ -120,7 +120,12 @@ impl<D: Device> Way<D> {
     }
 
     /// A member answered.
-    fn answered(&mut self, (number, member): (u32, u32), result: Result<(), Error>, now: Instant) {
+    fn answered(
+        &mut self,
+        (number, member): (u32, u32),
+        result: Result<(), BlockError>,
+        now: Instant,
+    ) {
         let Some(job) = self.jobs.get(number) else { return };
         let Plan { fans, edges, .. } = &mut self.plan;
         let fan = fans.get_mut(job.fan as usize);
@@ -151,7 +156,7 @@ impl<D: Device> Way<D> {
                 *failed |= bit;
             }
             (Stage::Ask { gone, .. }, Some(Kind::Mirror(_))) => {
-                *gone |= if result == Err(Error::Gone) { bit } else { 0 };
+                *gone |= if result == Err(BlockError::Gone) { bit } else { 0 };
                 if result.is_ok() {
                     self.was_read(number, member);
                 }
@@ -189,11 +194,11 @@ impl<D: Device> Way<D> {
             mirror.mending += 1;
             job.stage = Stage::Mend { reader, left, is_read: false };
         }
-        self.lose(number, gone, Error::Gone);
+        self.lose(number, gone, BlockError::Gone);
     }
 
     /// The answer of the good member when it is read again, or of one that is repaired.
-    fn was_mended(&mut self, number: u32, member: u32, result: Result<(), Error>) {
+    fn was_mended(&mut self, number: u32, member: u32, result: Result<(), BlockError>) {
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         let Stage::Mend { reader, left, is_read } = &mut job.stage else { return };
@@ -201,7 +206,7 @@ impl<D: Device> Way<D> {
             (false, Ok(())) => *is_read = true,
             // It could read a moment ago: members not yet asked are asked.
             (false, Err(error)) => {
-                let gone = if error == Error::Gone { 1 << *reader } else { 0 };
+                let gone = if error == BlockError::Gone { 1 << *reader } else { 0 };
                 let tried = *left | 1 << *reader;
                 job.stage = Stage::Ask { tried, gone, is_sent: false };
                 mirror.mending -= 1;
@@ -221,7 +226,7 @@ impl<D: Device> Way<D> {
     }
 
     /// Drops members of the mirror of a job, unless no other is left.
-    fn lose(&mut self, number: u32, members: u64, error: Error) {
+    fn lose(&mut self, number: u32, members: u64, error: BlockError) {
         let Some(fan) = self.jobs.get(number).map(|job| job.fan) else { return };
         let mut rest = members;
         while let Some(member) = lowest(rest) {
@@ -270,7 +275,7 @@ impl<D: Device> Way<D> {
             Stage::Ask { tried, gone, is_sent } => {
                 let (found, none) = match &mut kind {
                     Some(Kind::Mirror(mirror)) => {
-                        (mirror.reader(|member| load(member, request.offset), *tried), Error::Gone)
+                        (mirror.reader(|it| load(it, request.offset), *tried), BlockError::Gone)
                     }
                     Some(Kind::Paths(paths)) => {
                         let load = |member| load(member, 0) >> 1;
@@ -330,7 +335,7 @@ impl<D: Device> Way<D> {
             match request.data.part(memory, done as u32, length as u32) {
                 Ok(data) => part.data = data,
                 Err(bad) => {
-                    job.fail(Error::BadData(bad));
+                    job.fail(BlockError::BadData(bad));
                     return None;
                 }
             }
@@ -380,7 +385,7 @@ impl<D: Device> Way<D> {
                 if job.result.is_err() {
                     return;
                 }
-                let error = job.failure.unwrap_or(Error::Gone);
+                let error = job.failure.unwrap_or(BlockError::Gone);
                 // Members dropped meanwhile do not count.
                 if good & mirror.readable() == 0 {
                     job.fail(error);

@@ -30,7 +30,7 @@ struct State {
 struct Zoned(Rc<RefCell<State>>);
 
 impl Zones for Zoned {
-    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error> {
+    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, BlockError> {
         let mut state = self.0.borrow_mut();
         match command {
             Zone::Report { start, filter, most } => {
@@ -51,7 +51,7 @@ impl Zones for Zoned {
                 }
                 Ok(ZoneAnswer::Report(report))
             }
-            Zone::Parameters => Err(Error::Unsupported),
+            Zone::Parameters => Err(BlockError::Unsupported),
             Zone::Manage(action, target) => {
                 let to = match action {
                     ZoneAction::Finish => LENGTH,
@@ -63,7 +63,7 @@ impl Zones for Zoned {
                     ZoneTarget::At(sector) if sector % LENGTH == 0 => {
                         state.written[(sector / LENGTH) as usize] = to;
                     }
-                    ZoneTarget::At(_) => return Err(Error::Device(Cause::None)),
+                    ZoneTarget::At(_) => return Err(BlockError::Device(Cause::None)),
                 }
                 Ok(ZoneAnswer::Done)
             }
@@ -139,16 +139,16 @@ fn zones_are_changed_by_writers_inside_the_disk() {
     let (mut graph, disk, _) = zoned();
     let finish = |sector| Zone::Manage(ZoneAction::Finish, ZoneTarget::At(sector));
     let reader = graph.open(disk, Access::READ).unwrap();
-    assert_eq!(graph.zone(reader, finish(0)), Err(Error::WriteProtected), "open for reading");
+    assert_eq!(graph.zone(reader, finish(0)), Err(BlockError::WriteProtected), "open for reading");
     let writer = graph.open(disk, Access::new(0, 1, 0)).unwrap();
     let all = report(0, ZoneFilter::All, 1);
-    assert_eq!(graph.zone(writer, all), Err(Error::WriteProtected), "open for writing alone");
+    assert_eq!(graph.zone(writer, all), Err(BlockError::WriteProtected), "open for writing alone");
     assert_eq!(graph.zone(writer, finish(LENGTH)), Ok(ZoneAnswer::Done));
-    assert_eq!(graph.zone(writer, finish(ZONES * LENGTH)), Err(Error::OutOfRange));
-    assert_eq!(graph.zone(writer, finish(u64::MAX)), Err(Error::OutOfRange));
-    assert_eq!(graph.zone(writer, finish(1)), Err(Error::Device(Cause::None)));
+    assert_eq!(graph.zone(writer, finish(ZONES * LENGTH)), Err(BlockError::OutOfRange));
+    assert_eq!(graph.zone(writer, finish(u64::MAX)), Err(BlockError::OutOfRange));
+    assert_eq!(graph.zone(writer, finish(1)), Err(BlockError::Device(Cause::None)));
     let behind = report(ZONES * LENGTH, ZoneFilter::All, 1);
-    assert_eq!(graph.zone(reader, behind), Err(Error::OutOfRange));
+    assert_eq!(graph.zone(reader, behind), Err(BlockError::OutOfRange));
     let full = reported(&mut graph, reader, report(0, FULL, 9));
     assert_eq!((full.available, &full.zones[..]), (1, &[entry(LENGTH, LENGTH)][..]));
     assert_eq!(graph.zone(writer, RESET), Ok(ZoneAnswer::Done));
@@ -157,7 +157,7 @@ fn zones_are_changed_by_writers_inside_the_disk() {
     let told = graph[writer].statistics;
     assert_eq!((told.zone_commands, told.failures), (2, 1));
     crate::class::disk::remove(&mut graph, disk);
-    assert_eq!(graph.zone(reader, all), Err(Error::Gone));
+    assert_eq!(graph.zone(reader, all), Err(BlockError::Gone));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn lies_of_a_disk_do_not_go_round_in_circles() {
     for (at, lie) in lies.into_iter().enumerate() {
         state.borrow_mut().lie = Some(lie);
         let told = graph.zone(open, report(0, ZoneFilter::All, 4));
-        assert_eq!(told, Err(Error::Device(Cause::None)), "lie {at}");
+        assert_eq!(told, Err(BlockError::Device(Cause::None)), "lie {at}");
     }
     state.borrow_mut().lie = None;
     assert_eq!(reported(&mut graph, open, report(0, ZoneFilter::All, 4)).zones.len(), 4);
@@ -190,19 +190,22 @@ fn only_the_whole_disk_has_zones() {
         graph.shut(open);
         told.map(|answer| matches!(answer, ZoneAnswer::Report(_)))
     };
-    let whole = nop::create(&mut graph, disk, nop::Options::default()).unwrap();
+    let whole = nop::create(&mut graph, disk, nop::NopOptions::default()).unwrap();
     assert_eq!(ask(&mut graph, whole), Ok(true));
     // Commands passed on are counted on the way, too.
     assert_eq!(graph[disk].statistics.zone_commands, 1);
     assert_eq!(graph[whole].statistics.zone_commands, 1);
     let name = Some("part".into());
-    let options = nop::Options { offset: 512, name, ..nop::Options::default() };
+    let options = nop::NopOptions { offset: 512, name, ..nop::NopOptions::default() };
     let behind = nop::create(&mut graph, disk, options).unwrap();
-    assert_eq!(ask(&mut graph, behind), Err(Error::Unsupported));
-    let options =
-        nop::Options { sector_size: 4096, name: Some("wide".into()), ..nop::Options::default() };
+    assert_eq!(ask(&mut graph, behind), Err(BlockError::Unsupported));
+    let options = nop::NopOptions {
+        sector_size: 4096,
+        name: Some("wide".into()),
+        ..nop::NopOptions::default()
+    };
     let wide = nop::create(&mut graph, disk, options).unwrap();
-    assert_eq!(ask(&mut graph, wide), Err(Error::Unsupported), "other sectors");
+    assert_eq!(ask(&mut graph, wide), Err(BlockError::Unsupported), "other sectors");
     label::create(&mut graph, "all", whole).unwrap();
     let label = graph.provider("label/all").unwrap();
     assert_eq!(ask(&mut graph, label), Ok(true));
@@ -215,9 +218,9 @@ fn only_the_whole_disk_has_zones() {
     let add = part::Add { kind, start, size, alignment, index, label };
     part::add(&mut graph, table, &add, part::Flags::default()).unwrap();
     let part = graph.provider("nda0p1").unwrap();
-    assert_eq!(ask(&mut graph, part), Err(Error::Unsupported), "a partition");
+    assert_eq!(ask(&mut graph, part), Err(BlockError::Unsupported), "a partition");
     let plain = Box::new(Memory::new(1 << 20));
     let plain = DISK.insert(&mut graph, "da0", plain).unwrap();
     graph.settle();
-    assert_eq!(ask(&mut graph, plain), Err(Error::Unsupported), "a disk without zones");
+    assert_eq!(ask(&mut graph, plain), Err(BlockError::Unsupported), "a disk without zones");
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::flash::{Flash, FlashError};
 use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, NodeType, SummaryEntry, Xattr, Xref};
 
 use super::blocks::{Blocks, Written};

@@ -3,7 +3,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::finding::Severity;
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_api::vfs::{FileSystem, Inode as VfsInode};
 use flysch_random::SplitMix64;
 
@@ -84,7 +84,7 @@ fn options() -> Jffs2Options {
 }
 
 fn verify(bytes: Vec<u8>) -> Jffs2<Memory> {
-    let flash = Memory { geometry: Geometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
+    let flash = Memory { geometry: FlashGeometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
     let mut findings = vec![];
     check(&flash, None, &mut |finding| findings.push(finding)).unwrap();
     findings.retain(|finding| finding.severity != Severity::Note);
@@ -219,7 +219,7 @@ fn what_jffs2_can_not_hold_is_refused() {
 fn squashing_leaves_root_and_owners_rights() {
     let squash = Jffs2Options { squash_owners: true, squash_permissions: true, ..options() };
     let (bytes, _) = image(squash);
-    let flash = Memory { geometry: Geometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
+    let flash = Memory { geometry: FlashGeometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
     let fs = Jffs2::mount(flash, None).unwrap();
     let link = fs.lookup(VfsInode(1), b"link").unwrap();
     let attributes = fs.attributes(link).unwrap();
@@ -231,7 +231,7 @@ fn a_pass_over_an_image_adds_summaries() {
     for cleanmarker_len in [0, 12] {
         let plain = Jffs2Options { cleanmarker_len, padding: Padding::Block, ..options() };
         let (bytes, before) = image(plain.clone());
-        let flash = Memory { geometry: Geometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
+        let flash = Memory { geometry: FlashGeometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
         let mut out = vec![];
         let after = summarize(&flash, &plain, |bytes: &[u8]| {
             out.extend_from_slice(bytes);

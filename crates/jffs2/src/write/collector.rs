@@ -4,8 +4,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Flash, FlashMut, Geometry};
-use flysch_api::vfs::Error;
+use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{Dirent, Header, Inode};
 
 use super::PAGE_SIZE;
@@ -54,7 +54,7 @@ pub(super) struct Reserves {
 impl Reserves {
     /// As computed by Linux's `build.c`, plus one block: after a power cut Linux continues in the
     /// block it was writing, which here is left as it is.
-    fn of(geometry: &Geometry) -> Self {
+    fn of(geometry: &FlashGeometry) -> Self {
         let removal = 3;
         let erase_size = u64::from(geometry.erase_size);
         let slack = geometry.size / 50 + u64::from(geometry.blocks()) * 100;
@@ -108,7 +108,7 @@ impl<F: Flash> Collector<F> {
 impl<F: FlashMut> Collector<F> {
     /// Ensures that `room` is left in the current block, after collecting garbage as long as too
     /// few blocks are left for `purpose`; returns how many bytes of nodes fit.
-    pub(super) fn reserve(&mut self, room: Room, purpose: Purpose) -> Result<u32, Error> {
+    pub(super) fn reserve(&mut self, room: Room, purpose: Purpose) -> Result<u32, FsError> {
         self.log().check_alive()?;
         let wanted = match purpose {
             Purpose::Change => self.reserves.write,
@@ -128,7 +128,7 @@ impl<F: FlashMut> Collector<F> {
                 continue;
             }
             if purpose != Purpose::Removal {
-                return Err(Error::NoSpace);
+                return Err(FsError::NoSpace);
             }
             // The last blocks are for collecting; but a removal makes room.
             let left = self.log().room_left(room.entries).unwrap_or(0);
@@ -137,7 +137,7 @@ impl<F: FlashMut> Collector<F> {
             }
             let any = self.log().blocks.dirty() > 0 && self.log().activity.collected < patience;
             if !any || !self.collect()? {
-                return Err(Error::NoSpace);
+                return Err(FsError::NoSpace);
             }
         }
         self.nodes_mut().find_room(room)
@@ -174,7 +174,7 @@ impl<F: FlashMut> Collector<F> {
     }
 
     /// Collects one node, or selects a block to collect. Returns whether there was anything to do.
-    pub(super) fn collect(&mut self) -> Result<bool, Error> {
+    pub(super) fn collect(&mut self) -> Result<bool, FsError> {
         let number = match self.log().blocks.collected {
             Some(number) => number,
             None => {
@@ -205,7 +205,7 @@ impl<F: FlashMut> Collector<F> {
         Ok(true)
     }
 
-    pub(super) fn collect_node(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
+    pub(super) fn collect_node(&mut self, address: Address, raw: &Raw) -> Result<(), FsError> {
         match raw.kind {
             Kind::Inode => {
                 if self.collect_inode(address, raw)? {
@@ -231,7 +231,7 @@ impl<F: FlashMut> Collector<F> {
     }
 
     /// Copies a node as it is: including its version, so its meaning does not change.
-    pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
+    pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), FsError> {
         let mut bytes = vec![0; raw.len as usize];
         node::read(&self.log().medium, address.offset(), &mut bytes)?;
         let header = Header::parse(&bytes, self.log().order);
@@ -287,7 +287,7 @@ impl<F: FlashMut> Collector<F> {
 
     /// Collects an inode node without copying it: it turned out to be dead, or its page is
     /// rewritten in one piece. Returns whether that was done.
-    pub(super) fn collect_inode(&mut self, address: Address, raw: &Raw) -> Result<bool, Error> {
+    pub(super) fn collect_inode(&mut self, address: Address, raw: &Raw) -> Result<bool, FsError> {
         let ino = raw.owner;
         if self.inodes.loaded_mut(ino).is_err() {
             // It stays as it is, whatever is wrong with it.
@@ -326,11 +326,11 @@ impl<F: FlashMut> Collector<F> {
         Ok(false)
     }
 
-    pub(super) fn inode_at(&self, address: Address) -> Result<Inode, Error> {
+    pub(super) fn inode_at(&self, address: Address) -> Result<Inode, FsError> {
         let mut bytes = [0; Inode::LEN];
         node::read(&self.log().medium, address.offset(), &mut bytes)?;
         let (structure, place) = ("inode node", self.log().place(address));
-        Inode::parse(&bytes, self.log().order).map_err(|error| Error::Damaged {
+        Inode::parse(&bytes, self.log().order).map_err(|error| FsError::Damaged {
             structure,
             place,
             cause: node::damage(error),
@@ -344,7 +344,7 @@ impl<F: FlashMut> Collector<F> {
         address: Address,
         page: u32,
         end: u32,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, FsError> {
         let mut bytes = vec![0; (end - page) as usize];
         match self.inodes.read_file(ino, page, &mut bytes) {
             Ok(len) if len == bytes.len() => {}
@@ -367,7 +367,7 @@ impl<F: FlashMut> Collector<F> {
         start: u32,
         bytes: &[u8],
         purpose: Purpose,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         if purpose == Purpose::Change && bytes.iter().all(|&byte| byte == 0) {
             self.reserve(Room::inode(0), purpose)?;
             self.inodes.append_hole(ino, start, start + bytes.len() as u32)?;
@@ -378,7 +378,7 @@ impl<F: FlashMut> Collector<F> {
         while !rest.is_empty() {
             let least = Room::inode(rest.len().min(DATA_LEN_MIN as usize));
             let room = match self.reserve(least, purpose) {
-                Err(Error::NoSpace) if at > start && purpose == Purpose::Change => break,
+                Err(FsError::NoSpace) if at > start && purpose == Purpose::Change => break,
                 other => other?,
             };
             let mut packer = core::mem::replace(&mut self.packer, Packer::new(Compressors::none()));

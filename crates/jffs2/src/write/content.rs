@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{Changes, Error, FileFlags, Timestamp, XattrChange};
+use flysch_api::vfs::{Changes, FileFlags, FsError, Timestamp, XattrChange};
 use flysch_wire::jffs2::{Inode, Xattr, Xref};
 
 use super::PAGE_SIZE;
@@ -20,8 +20,9 @@ use crate::xattr::{ACCESS_LIST, acl_with_permissions, stored_form};
 const FILE_LEN_MAX: u64 = u32::MAX as u64;
 
 /// Owners and groups have 16 bits.
-pub(crate) fn id(id: u32) -> Result<u16, Error> {
-    u16::try_from(id).map_err(|_| Error::Invalid("JFFS2 keeps owners and groups only up to 65535"))
+pub(crate) fn id(id: u32) -> Result<u16, FsError> {
+    u16::try_from(id)
+        .map_err(|_| FsError::Invalid("JFFS2 keeps owners and groups only up to 65535"))
 }
 
 /// The page of a file to which data is being appended, from its beginning on: when it is full it is
@@ -78,14 +79,14 @@ impl<F: FlashMut> Files<F> {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         self.inodes().check_regular(ino)?;
         if data.is_empty() {
             return Ok(0);
         }
         let left = FILE_LEN_MAX.saturating_sub(offset);
         if left == 0 {
-            return Err(Error::FileTooLarge);
+            return Err(FsError::FileTooLarge);
         }
         let data = &data[..data.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
         let offset = offset as u32;
@@ -109,7 +110,7 @@ impl<F: FlashMut> Files<F> {
                         break;
                     }
                 }
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(FsError::NoSpace) if done > 0 => break,
                 Err(error) => {
                     if done == 0 && offset > before.size {
                         // Nothing of the call was done, the hole neither.
@@ -133,7 +134,7 @@ impl<F: FlashMut> Files<F> {
         at: u32,
         piece: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         let room = Room::inode(piece.len().min(DATA_LEN_MIN as usize));
         let left = self.collector.reserve(room, Purpose::Change)?;
         let page = at / PAGE_SIZE * PAGE_SIZE;
@@ -178,7 +179,7 @@ impl<F: FlashMut> Files<F> {
     }
 
     /// Truncates a file, or extends it by a hole.
-    pub(super) fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), Error> {
+    pub(super) fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), FsError> {
         self.growing.begin(0, 0);
         self.collector.reserve(Room::inode(0), purpose)?;
         let old = self.inodes_mut().loaded_mut(ino)?.attributes.size;
@@ -197,9 +198,9 @@ impl<F: FlashMut> Files<F> {
         ino: u32,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         if changes.flags.is_some_and(|flags| flags != FileFlags::default()) {
-            return Err(Error::Unsupported("JFFS2 has no flags"));
+            return Err(FsError::Unsupported("JFFS2 has no flags"));
         }
         let before = self.inodes_mut().loaded_mut(ino)?.attributes;
         let mut after = before;
@@ -215,7 +216,7 @@ impl<F: FlashMut> Files<F> {
         let mut size = None;
         if let Some(wanted) = changes.size {
             self.inodes().check_regular(ino)?;
-            size = Some(u32::try_from(wanted).map_err(|_| Error::FileTooLarge)?);
+            size = Some(u32::try_from(wanted).map_err(|_| FsError::FileTooLarge)?);
             after.mtime = clamp_time(now);
         }
         after.atime = changes.accessed.map_or(after.atime, clamp_time);
@@ -246,18 +247,20 @@ impl<F: FlashMut> Files<F> {
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let found = View(self.inodes()).find_xattr(ino, name)?;
         let value = match (change, found.value.is_some()) {
-            (XattrChange::Create(_), true) => return Err(Error::Exists),
+            (XattrChange::Create(_), true) => return Err(FsError::Exists),
             (XattrChange::Replace(_) | XattrChange::Remove, false) => {
-                return Err(Error::NoAttribute);
+                return Err(FsError::NoAttribute);
             }
             (XattrChange::Remove, true) => None,
             (
                 XattrChange::Set(value) | XattrChange::Create(value) | XattrChange::Replace(value),
                 _,
-            ) => Some(stored_form(name, value, self.inodes().log().order).map_err(Error::Invalid)?),
+            ) => Some(
+                stored_form(name, value, self.inodes().log().order).map_err(FsError::Invalid)?,
+            ),
         };
         let metadata = self.inodes().metadata_room(ino)?;
         let mut room = metadata;
@@ -270,7 +273,7 @@ impl<F: FlashMut> Files<F> {
             let block = self.inodes().log().blocks.geometry.erase_size
                 - self.inodes().log().medium.marker_len();
             if room.nodes + room.entries + 64 > block {
-                return Err(Error::Invalid("an extended attribute must fit into an erase block"));
+                return Err(FsError::Invalid("an extended attribute must fit into an erase block"));
             }
         }
         let purpose = if value.is_some() { Purpose::Change } else { Purpose::Removal };
@@ -291,7 +294,7 @@ impl<F: FlashMut> Files<F> {
         ino: u32,
         permissions: u16,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         // One that cannot be read says nothing.
         let found = View(self.inodes()).find_xattr(ino, ACCESS_LIST).ok();
         let Some(list) = found.and_then(|found| found.value) else { return Ok(()) };

@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::flash::{Flash, FlashMut, Geometry};
+use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
 use flysch_wire::jffs2::{ByteOrder, Inode};
 
 use super::collector::Collector;
@@ -33,7 +33,7 @@ const RECENT: u32 = 3;
 /// The data that decides which of several copies is valid.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     /// The number of the last stamp of each block, 0 for a block without one.
     ages: Vec<u32>,
     /// Positions of stamps, and their numbers.

@@ -1,6 +1,6 @@
 //! Prepares erased flash for JFFS2, as `flash_erase -j` does.
 
-use flysch_api::flash::{Error, FlashMut};
+use flysch_api::flash::{FlashError, FlashMut};
 use flysch_wire::jffs2::ByteOrder;
 
 use super::medium::Medium;
@@ -22,7 +22,7 @@ pub struct Formatted {
 /// # Errors
 /// Those of the flash; a block that cannot be erased is marked bad, which is not an error unless
 /// marking fails as well.
-pub fn format<F: FlashMut>(flash: &mut F, order: ByteOrder) -> Result<Formatted, Error> {
+pub fn format<F: FlashMut>(flash: &mut F, order: ByteOrder) -> Result<Formatted, FlashError> {
     let blocks = flash.geometry().blocks();
     let mut medium = Medium::new(flash, order);
     let mut done = Formatted::default();
@@ -33,7 +33,7 @@ pub fn format<F: FlashMut>(flash: &mut F, order: ByteOrder) -> Result<Formatted,
         }
         match medium.erase(block) {
             Ok(()) => done.erased += 1,
-            Err(error @ Error::EraseFailed { .. }) => {
+            Err(error @ FlashError::EraseFailed { .. }) => {
                 if !medium.mark_bad(block) {
                     return Err(error);
                 }

@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{Entry, Error, FileKind, Inode as InodeNumber, Timestamp, Visitor};
+use flysch_api::vfs::{Entry, FileKind, FsError, Inode as InodeNumber, Timestamp, Visitor};
 use flysch_wire::jffs2::{ByteOrder, Compression, Dirent, Inode, Xattr, XattrPrefix, Xref};
 
 use super::loaded::{Loaded, Part, What};
@@ -57,7 +57,7 @@ impl<F: Flash> Inodes<F> {
     }
 
     /// The inode's attributes and layout; reads them if necessary.
-    pub(super) fn loaded(&self, ino: u32) -> Result<&Loaded, Error> {
+    pub(super) fn loaded(&self, ino: u32) -> Result<&Loaded, FsError> {
         let state = self.tables().state(ino)?;
         if let Some(loaded) = state.loaded.get() {
             return Ok(loaded);
@@ -69,14 +69,14 @@ impl<F: Flash> Inodes<F> {
     }
 
     /// The same, mutable; invalid nodes of the inode are sorted out.
-    pub(super) fn loaded_mut(&mut self, ino: u32) -> Result<&mut Loaded, Error> {
+    pub(super) fn loaded_mut(&mut self, ino: u32) -> Result<&mut Loaded, FsError> {
         self.settle(ino)?;
-        let state = self.tables_mut().inodes.get_mut(&ino).ok_or(Error::NotFound)?;
+        let state = self.tables_mut().inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
         Ok(state.loaded.get_mut().expect("settling reads it"))
     }
 
     /// Sorts out the invalid nodes of the inode.
-    pub(super) fn settle(&mut self, ino: u32) -> Result<(), Error> {
+    pub(super) fn settle(&mut self, ino: u32) -> Result<(), FsError> {
         let Nodes { log, tables } = &mut self.nodes;
         let state = tables.state_mut(ino)?;
         if state.loaded.get_mut().is_none() {
@@ -118,10 +118,10 @@ impl<F: Flash> Inodes<F> {
         *self.loaded.get_mut() = 0;
     }
 
-    pub(super) fn directory(&self, ino: u32) -> Result<&Directory, Error> {
-        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+    pub(super) fn directory(&self, ino: u32) -> Result<&Directory, FsError> {
+        let inode = self.inode(ino).ok_or(FsError::NotFound)?;
         View(self).check_directory(inode)?;
-        inode.1.directory.as_deref().ok_or(Error::NotDirectory)
+        inode.1.directory.as_deref().ok_or(FsError::NotDirectory)
     }
 
     /// Reads a regular file from `offset` to the end of `buffer`, which must lie within the file.
@@ -131,31 +131,31 @@ impl<F: Flash> Inodes<F> {
         ino: u32,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<usize, Error> {
-        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+    ) -> Result<usize, FsError> {
+        let inode = self.inode(ino).ok_or(FsError::NotFound)?;
         View(self).read_content(inode, &self.told(inode)?, offset, buffer)
     }
 
     /// The kind of an inode.
-    pub(super) fn kind(&self, ino: u32) -> Result<FileKind, Error> {
+    pub(super) fn kind(&self, ino: u32) -> Result<FileKind, FsError> {
         kind(&self.log().medium, &self.loaded(ino)?.told())
     }
 
-    pub(super) fn check_regular(&self, ino: u32) -> Result<(), Error> {
-        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+    pub(super) fn check_regular(&self, ino: u32) -> Result<(), FsError> {
+        let inode = self.inode(ino).ok_or(FsError::NotFound)?;
         View(self).regular(inode).map(drop)
     }
 
     /// Room for a node that gives the attributes of an inode, without content of a regular file.
-    pub(super) fn metadata_room(&self, ino: u32) -> Result<Room, Error> {
+    pub(super) fn metadata_room(&self, ino: u32) -> Result<Room, FsError> {
         Ok(Room::inode(self.loaded(ino)?.data.len()))
     }
 }
 
 impl<F: FlashMut> Inodes<F> {
-    pub(super) fn add_inode(&mut self, kind: FileKind, loaded: Loaded) -> Result<u32, Error> {
+    pub(super) fn add_inode(&mut self, kind: FileKind, loaded: Loaded) -> Result<u32, FsError> {
         let ino = self.tables().next_ino;
-        let none = Error::Unsupported("an inode number beyond 32 bits");
+        let none = FsError::Unsupported("an inode number beyond 32 bits");
         self.tables_mut().next_ino = ino.checked_add(1).ok_or(none)?;
         let directory = (kind == FileKind::Directory).then(|| Directory::below(0));
         let mut state = InodeState::new(directory);
@@ -173,7 +173,7 @@ impl<F: FlashMut> Inodes<F> {
         name: &[u8],
         to: (u32, u8),
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let (ino, kind) = to;
         // What a directory's own nodes tell must be known before its entries change.
         self.loaded_mut(directory)?;
@@ -219,7 +219,7 @@ impl<F: FlashMut> Inodes<F> {
 
     /// Appends an inode node, for which there must be room; from now on it determines the
     /// attributes.
-    pub(super) fn append_inode(&mut self, inode: &Inode, data: &[u8]) -> Result<Address, Error> {
+    pub(super) fn append_inode(&mut self, inode: &Inode, data: &[u8]) -> Result<Address, FsError> {
         let mut bytes = core::mem::take(&mut self.node);
         bytes.clear();
         bytes.resize(Inode::LEN + data.len(), 0);
@@ -239,7 +239,7 @@ impl<F: FlashMut> Inodes<F> {
         Ok(address)
     }
 
-    pub(super) fn set_times(&mut self, ino: u32, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn set_times(&mut self, ino: u32, now: Timestamp) -> Result<(), FsError> {
         let attributes = &mut self.loaded_mut(ino)?.attributes;
         attributes.mtime = clamp_time(now);
         attributes.ctime = clamp_time(now);
@@ -251,7 +251,7 @@ impl<F: FlashMut> Inodes<F> {
         ino: u32,
         at: u32,
         packed: Packed<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let version = self.tables_mut().next_version(ino)?;
         let end = at + packed.len as u32;
         let loaded = self.loaded_mut(ino)?;
@@ -264,7 +264,7 @@ impl<F: FlashMut> Inodes<F> {
     }
 
     /// Appends a node for a hole from `start` to `end`.
-    pub(super) fn append_hole(&mut self, ino: u32, start: u32, end: u32) -> Result<(), Error> {
+    pub(super) fn append_hole(&mut self, ino: u32, start: u32, end: u32) -> Result<(), FsError> {
         let version = self.tables_mut().next_version(ino)?;
         let loaded = self.loaded_mut(ino)?;
         loaded.attributes.size = loaded.attributes.size.max(end);
@@ -281,7 +281,7 @@ impl<F: FlashMut> Inodes<F> {
         stored: &[u8],
         end: u32,
         what: What,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let address = self.append_inode(inode, stored)?;
         *self.loaded.get_mut() += 1;
         let (start, version) = (inode.offset, inode.version);
@@ -293,7 +293,7 @@ impl<F: FlashMut> Inodes<F> {
     }
 
     /// Appends a node with the attributes of an inode, for which there must be room.
-    pub(super) fn append_metadata(&mut self, ino: u32) -> Result<(), Error> {
+    pub(super) fn append_metadata(&mut self, ino: u32) -> Result<(), FsError> {
         let version = self.tables_mut().next_version(ino)?;
         let loaded = self.loaded_mut(ino)?;
         let mut inode = loaded.attributes.node(ino, version);
@@ -303,7 +303,7 @@ impl<F: FlashMut> Inodes<F> {
     }
 
     /// Changes the time of change of an inode, with a node for which there must be room.
-    pub(super) fn append_change(&mut self, ino: u32, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn append_change(&mut self, ino: u32, now: Timestamp) -> Result<(), FsError> {
         self.loaded_mut(ino)?.attributes.ctime = clamp_time(now);
         self.append_metadata(ino)
     }
@@ -314,9 +314,9 @@ impl<F: FlashMut> Inodes<F> {
         prefix: XattrPrefix,
         name: &[u8],
         value: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let xid = self.tables().next_xid;
-        let none = Error::Unsupported("an attribute number beyond 32 bits");
+        let none = FsError::Unsupported("an attribute number beyond 32 bits");
         self.tables_mut().next_xid = xid.checked_add(1).ok_or(none)?;
         let xattr = Xattr { xid, version: 1, prefix, name_len: 0, value_len: 0, data_crc: 0 };
         let mut bytes = vec![0; Xattr::node_len(name.len(), value.len())];
@@ -335,8 +335,8 @@ impl<F: FlashMut> Inodes<F> {
         ino: u32,
         xid: u32,
         is_removal: bool,
-    ) -> Result<(), Error> {
-        let none = Error::Unsupported("a sequence number beyond 32 bits");
+    ) -> Result<(), FsError> {
+        let none = FsError::Unsupported("a sequence number beyond 32 bits");
         self.tables_mut().xseqno = self.tables().xseqno.checked_add(2).ok_or(none)?;
         let xseqno = self.tables().xseqno | if is_removal { Xref::DELETE_MARKER } else { 0 };
         let mut bytes = [0; Xref::LEN];
@@ -386,7 +386,7 @@ impl<F: Flash> Catalog for Inodes<F> {
         }
     }
 
-    fn told(&self, (ino, _): (u32, &InodeState)) -> Result<Told, Error> {
+    fn told(&self, (ino, _): (u32, &InodeState)) -> Result<Told, FsError> {
         Ok(self.loaded(ino)?.told())
     }
 }
@@ -417,7 +417,7 @@ impl<F: Flash> Names for Inodes<F> {
     }
 
     /// What the nodes determine already includes this.
-    fn newest_entry_time(&self, _: (u32, &InodeState), _: u32) -> Result<Option<u32>, Error> {
+    fn newest_entry_time(&self, _: (u32, &InodeState), _: u32) -> Result<Option<u32>, FsError> {
         Ok(None)
     }
 }
@@ -428,7 +428,7 @@ impl<F: Flash> Content for Inodes<F> {
         (ino, _): (u32, &InodeState),
         _: &Told,
         use_it: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, Error> {
+    ) -> Result<R, FsError> {
         Ok(use_it(&self.loaded(ino)?.data))
     }
 

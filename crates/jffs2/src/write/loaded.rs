@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, FileKind};
+use flysch_api::vfs::{FileKind, FsError};
 use flysch_wire::jffs2::ByteOrder;
 
 use super::tables::InodeState;
@@ -68,7 +68,7 @@ impl Loaded {
         flash: &F,
         order: ByteOrder,
         inode: &InodeState,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, FsError> {
         let nodes = inode.living();
         let mut loaded = if nodes.is_empty() && inode.directory.is_some() {
             Self::new(Attributes::MADE_UP, &[])
@@ -131,7 +131,7 @@ impl Loaded {
         flash: &F,
         order: ByteOrder,
         inode: &InodeState,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let Some(NodeRef { version, .. }) = self.latest else { return Ok(()) };
         let entries = inode.directory.iter().flat_map(|directory| directory.all());
         let mut newer: Vec<_> = entries

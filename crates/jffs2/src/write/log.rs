@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::finding::Place;
-use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Kind as FlashKind};
-use flysch_api::vfs::Error;
+use flysch_api::flash::{Flash, FlashError, FlashMut, Kind as FlashKind};
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode};
 
 use super::Activity;
@@ -107,17 +107,17 @@ impl<F: Flash> Log<F> {
     }
 
     /// Translates an error of the flash for the caller; from now on nothing is written any more.
-    pub(super) fn failed(&mut self, error: FlashError, offset: u64) -> Error {
+    pub(super) fn failed(&mut self, error: FlashError, offset: u64) -> FsError {
         self.is_dead = true;
         match error {
-            FlashError::WriteProtected | FlashError::Unsupported => Error::ReadOnly,
-            _ => Error::Medium(node::place_at(&self.medium, offset)),
+            FlashError::WriteProtected | FlashError::Unsupported => FsError::ReadOnly,
+            _ => FsError::Medium(node::place_at(&self.medium, offset)),
         }
     }
 
     /// Returns an error for any change after the medium has failed.
-    pub(super) fn check_alive(&self) -> Result<(), Error> {
-        if self.is_dead { Err(Error::ReadOnly) } else { Ok(()) }
+    pub(super) fn check_alive(&self) -> Result<(), FsError> {
+        if self.is_dead { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
     /// Those of the blocks written last whose frozen pages hold more than padding; `wrong` are the
@@ -202,7 +202,7 @@ impl<F: FlashMut> Log<F> {
 
     /// Ends the current block, in which programming failed. Returns its valid nodes that were not
     /// yet on the flash.
-    pub(super) fn give_up_current(&mut self, number: u32) -> Result<Vec<(Raw, Vec<u8>)>, Error> {
+    pub(super) fn give_up_current(&mut self, number: u32) -> Result<Vec<(Raw, Vec<u8>)>, FsError> {
         self.activity.program_failures += 1;
         let (tail_at, tail_len) = self.medium.waiting();
         let base = self.blocks.geometry.block_start(number);

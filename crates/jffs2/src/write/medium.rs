@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind, OobMode};
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, oob_cleanmarker};
 
 /// Attempts to erase a block before it is given up (Linux: `MAX_ERASE_FAILURES`).
@@ -26,7 +26,7 @@ pub(crate) enum Marker {
 
 impl Marker {
     /// The method that Linux uses on such a flash.
-    fn of(geometry: &Geometry) -> Self {
+    fn of(geometry: &FlashGeometry) -> Self {
         match geometry.kind {
             Kind::Nand | Kind::MlcNand if geometry.oob_available >= 8 => Self::Oob,
             Kind::Nand | Kind::MlcNand | Kind::UbiVolume | Kind::DataFlash => Self::None,
@@ -133,7 +133,7 @@ impl<F: Flash> Medium<F> {
     }
 
     /// Reads what is on the flash.
-    fn read_flash(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_flash(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         if self.frozen.is_empty() || !self.is_frozen(offset, buffer.len()) {
             return self.flash.read(offset, buffer);
         }
@@ -148,7 +148,7 @@ impl<F: Flash> Medium<F> {
             }
             buffer[from..from + len].copy_from_slice(&page.bytes[skip..skip + len]);
             if page.is_lost {
-                joined.add(Err(Error::Uncorrectable { offset: start + skip as u64 }))?;
+                joined.add(Err(FlashError::Uncorrectable { offset: start + skip as u64 }))?;
             }
             at = from + len;
         }
@@ -166,7 +166,7 @@ impl<F: Flash> Medium<F> {
         read.is_ok() && bytes == oob_cleanmarker(self.order)
     }
 
-    fn is_erased(&self, block: u32) -> Result<bool, Error> {
+    fn is_erased(&self, block: u32) -> Result<bool, FlashError> {
         let geometry = self.flash.geometry();
         let (start, len) = (geometry.block_start(block), u64::from(geometry.block_len(block)));
         let mut window = vec![0; WINDOW];
@@ -175,7 +175,7 @@ impl<F: Flash> Medium<F> {
             let part = usize::try_from(len - at).unwrap_or(WINDOW).min(WINDOW);
             match self.flash.read(start + at, &mut window[..part]) {
                 Ok(_) => {}
-                Err(Error::Uncorrectable { .. }) => return Ok(false),
+                Err(FlashError::Uncorrectable { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             }
             if window[..part].iter().any(|&byte| byte != 0xFF) {
@@ -194,7 +194,7 @@ impl<F: FlashMut> Medium<F> {
     /// # Errors
     /// Those of programming; bytes that were not programmed are still read from memory, until
     /// [`discard`](Self::discard).
-    pub(crate) fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         if self.tail.is_empty() {
             self.tail_at = offset;
         }
@@ -207,7 +207,7 @@ impl<F: FlashMut> Medium<F> {
         self.program_pages(unit)
     }
 
-    fn program_pages(&mut self, unit: usize) -> Result<(), Error> {
+    fn program_pages(&mut self, unit: usize) -> Result<(), FlashError> {
         while self.tail.len() >= unit {
             self.flash.program(self.tail_at, &self.tail[..unit])?;
             self.tail.drain(..unit);
@@ -218,7 +218,7 @@ impl<F: FlashMut> Medium<F> {
 
     /// Fills the waiting page and programs it; returns the number of fill bytes. `node` says
     /// whether the fill is a padding node.
-    pub(crate) fn flush(&mut self) -> Result<Filler, Error> {
+    pub(crate) fn flush(&mut self) -> Result<Filler, FlashError> {
         if self.tail.is_empty() {
             return Ok(Filler { len: 0, is_node: false });
         }
@@ -248,28 +248,30 @@ impl<F: FlashMut> Medium<F> {
     /// Erases a block, checks that it is erased and writes its clean marker.
     ///
     /// # Errors
-    /// [`Error::EraseFailed`] if it is not erased: it should be given up.
-    pub(crate) fn erase(&mut self, block: u32) -> Result<(), Error> {
+    /// [`FlashError::EraseFailed`] if it is not erased: it should be given up.
+    pub(crate) fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.erase_once(block) {
-                Err(Error::EraseFailed { .. } | Error::ProgramFailed { .. })
+                Err(FlashError::EraseFailed { .. } | FlashError::ProgramFailed { .. })
                     if tries < ERASE_TRIES => {}
-                Err(Error::ProgramFailed { .. }) => return Err(Error::EraseFailed { block }),
+                Err(FlashError::ProgramFailed { .. }) => {
+                    return Err(FlashError::EraseFailed { block });
+                }
                 other => return other,
             }
         }
     }
 
-    fn erase_once(&mut self, block: u32) -> Result<(), Error> {
+    fn erase_once(&mut self, block: u32) -> Result<(), FlashError> {
         self.flash.erase(block)?;
         let geometry = self.flash.geometry();
         let start = geometry.block_start(block);
         let end = start + u64::from(geometry.block_len(block));
         self.frozen.retain(|at, _| !(start..end).contains(at));
         if !self.is_erased(block)? {
-            return Err(Error::EraseFailed { block });
+            return Err(FlashError::EraseFailed { block });
         }
         let at = self.flash.geometry().block_start(block);
         match self.marker {
@@ -289,7 +291,7 @@ impl<F: FlashMut> Medium<F> {
     ///
     /// # Errors
     /// Those of programming.
-    pub(crate) fn make_obsolete(&mut self, offset: u64) -> Result<bool, Error> {
+    pub(crate) fn make_obsolete(&mut self, offset: u64) -> Result<bool, FlashError> {
         let mut bytes = [0; Header::LEN];
         let _corrected = self.read(offset, &mut bytes)?;
         let Ok(header) = Header::parse(&bytes, self.order) else { return Ok(false) };
@@ -303,7 +305,7 @@ impl<F: FlashMut> Medium<F> {
         self.flash.mark_bad(block).is_ok()
     }
 
-    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync(&mut self) -> Result<(), FlashError> {
         self.flash.sync()
     }
 }
@@ -320,16 +322,16 @@ pub(crate) struct Filler {
 #[derive(Default)]
 struct Joined {
     corrected: Corrected,
-    failed: Option<Error>,
+    failed: Option<FlashError>,
 }
 
 impl Joined {
     /// Adds a piece. Bytes that could not be corrected are returned all the same, so the pieces
     /// after them are read too.
-    fn add(&mut self, read: Result<Corrected, Error>) -> Result<(), Error> {
+    fn add(&mut self, read: Result<Corrected, FlashError>) -> Result<(), FlashError> {
         match read {
             Ok(corrected) => self.corrected += corrected,
-            Err(error @ Error::Uncorrectable { .. }) => {
+            Err(error @ FlashError::Uncorrectable { .. }) => {
                 self.failed.get_or_insert(error);
             }
             Err(other) => return Err(other),
@@ -337,17 +339,17 @@ impl Joined {
         Ok(())
     }
 
-    fn finish(self) -> Result<Corrected, Error> {
+    fn finish(self) -> Result<Corrected, FlashError> {
         self.failed.map_or(Ok(self.corrected), Err)
     }
 }
 
 impl<F: Flash> Flash for Medium<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.flash.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let end = offset.saturating_add(buffer.len() as u64);
         let tail_end = self.tail_at + self.tail.len() as u64;
         if end <= self.tail_at || offset >= tail_end {
@@ -375,11 +377,16 @@ impl<F: Flash> Flash for Medium<F> {
         if is_apart && !self.is_frozen(offset, len) { self.flash.point(offset, len) } else { None }
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.flash.read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.flash.is_bad(block)
     }
 }

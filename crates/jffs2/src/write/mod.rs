@@ -49,7 +49,7 @@ mod tests;
 mod vfs;
 
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, Inode};
+use flysch_api::vfs::{FsError, Inode};
 use flysch_wire::jffs2::ByteOrder;
 
 pub use self::format::{Formatted, format};
@@ -130,7 +130,7 @@ impl<F: Flash> Jffs2Mut<F> {
         self.files.inodes_mut()
     }
 
-    fn ino(inode: Inode) -> Result<u32, Error> {
-        u32::try_from(inode.0).map_err(|_| Error::NotFound)
+    fn ino(inode: Inode) -> Result<u32, FsError> {
+        u32::try_from(inode.0).map_err(|_| FsError::NotFound)
     }
 }

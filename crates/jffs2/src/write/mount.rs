@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::{FlashMut, Geometry, Kind as FlashKind};
+use flysch_api::flash::{FlashGeometry, FlashMut, Kind as FlashKind};
 
 use super::build::{Build, Built, Suspects};
 use super::collector::Collector;
@@ -23,7 +23,7 @@ const BLOCKS_MIN: u32 = 5;
 /// Number of attempts to mount if programming fails in all remaining blocks.
 const TRIES: u32 = 3;
 
-fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
+fn check_geometry(geometry: &FlashGeometry) -> Result<(), MountError> {
     let unit = geometry.write_size;
     let refuse = |why| Err(MountError::NotWritable(why));
     if geometry.size > Address::LIMIT {

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::FlashMut;
-use flysch_api::vfs::{DeviceNumber, Error, FileKind, NewFile, Rename, Timestamp};
+use flysch_api::vfs::{DeviceNumber, FileKind, FsError, NewFile, Rename, Timestamp};
 use flysch_wire::jffs2::{NAME_LEN_MAX, ROOT_INO};
 
 use super::Jffs2Mut;
@@ -19,14 +19,14 @@ use crate::read::Attributes;
 /// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
 const TARGET_LEN_MAX: usize = 254;
 
-fn check_name(name: &[u8]) -> Result<(), Error> {
+fn check_name(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name == b"." || name == b".." {
-        return Err(Error::Invalid("the name is empty, . or .."));
+        return Err(FsError::Invalid("the name is empty, . or .."));
     }
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(Error::Invalid("a name must not contain NUL or /"));
+        return Err(FsError::Invalid("a name must not contain NUL or /"));
     }
-    if name.len() > NAME_LEN_MAX { Err(Error::NameTooLong) } else { Ok(()) }
+    if name.len() > NAME_LEN_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
 fn dirent_kind(kind: FileKind) -> u8 {
@@ -35,22 +35,22 @@ fn dirent_kind(kind: FileKind) -> u8 {
 
 impl<F: FlashMut> Jffs2Mut<F> {
     /// A directory to which a name can be added: one that has a name itself.
-    fn living_directory(&self, ino: u32) -> Result<&Directory, Error> {
+    fn living_directory(&self, ino: u32) -> Result<&Directory, FsError> {
         let directory = self.inodes().directory(ino)?;
         if self.inodes().tables().state(ino)?.names == 0 {
-            Err(Error::NotFound)
+            Err(FsError::NotFound)
         } else {
             Ok(directory)
         }
     }
 
-    fn name(&self, directory: u32, name: &[u8]) -> Result<&Name, Error> {
-        self.inodes().directory(directory)?.lookup(name).ok_or(Error::NotFound)
+    fn name(&self, directory: u32, name: &[u8]) -> Result<&Name, FsError> {
+        self.inodes().directory(directory)?.lookup(name).ok_or(FsError::NotFound)
     }
 
     /// Writes a node for a directory that has none: without one, nobody will know when it was
     /// changed.
-    fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), Error> {
+    fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), FsError> {
         if self.inodes_mut().loaded_mut(directory)?.latest.is_some() {
             return Ok(());
         }
@@ -64,10 +64,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, FsError> {
         check_name(name)?;
         if self.living_directory(directory)?.lookup(name).is_some() {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let (loaded, data) = self.new_inode(file, now)?;
         self.give_node(directory, Purpose::Change)?;
@@ -89,23 +89,23 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(ino)
     }
 
-    fn new_inode(&self, file: &NewFile<'_>, now: Timestamp) -> Result<(Loaded, Vec<u8>), Error> {
+    fn new_inode(&self, file: &NewFile<'_>, now: Timestamp) -> Result<(Loaded, Vec<u8>), FsError> {
         let time = clamp_time(now);
         let data = match file.kind {
             FileKind::Symlink => {
                 if file.target.is_empty() || file.target.contains(&0) {
                     let why = "a symlink's target must not be empty or contain NUL";
-                    return Err(Error::Invalid(why));
+                    return Err(FsError::Invalid(why));
                 }
                 if file.target.len() > TARGET_LEN_MAX {
-                    return Err(Error::NameTooLong);
+                    return Err(FsError::NameTooLong);
                 }
                 file.target.to_vec()
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
                 let why = "the device number does not fit into 12 and 20 bits";
                 let (bytes, len) = device_data(self.inodes().log().order, file.device)
-                    .ok_or(Error::Invalid(why))?;
+                    .ok_or(FsError::Invalid(why))?;
                 bytes[..len].to_vec()
             }
             _ => vec![],
@@ -128,16 +128,16 @@ impl<F: FlashMut> Jffs2Mut<F> {
         directory: u32,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         check_name(name)?;
         if self.inodes().kind(ino)? == FileKind::Directory {
-            return Err(Error::IsDirectory);
+            return Err(FsError::IsDirectory);
         }
         if self.inodes().tables().state(ino)?.names == 0 {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         if self.living_directory(directory)?.lookup(name).is_some() {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let kind = dirent_kind(self.inodes().kind(ino)?);
         self.give_node(directory, Purpose::Change)?;
@@ -153,10 +153,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         directory: u32,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let ino = self.name(directory, name)?.ino;
         if self.inodes().directory(ino).is_ok_and(|directory| directory.live > 0) {
-            return Err(Error::NotEmpty);
+            return Err(FsError::NotEmpty);
         }
         self.give_node(directory, Purpose::Removal)?;
         // The time of change of a file that has more names; of one that cannot be read it stays.
@@ -183,7 +183,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     /// Removes one of two names of a directory, and nothing else.
-    pub(crate) fn write_removal_of_double(&mut self, pino: u32, name: Name) -> Result<(), Error> {
+    pub(crate) fn write_removal_of_double(&mut self, pino: u32, name: Name) -> Result<(), FsError> {
         let time = self.inodes_mut().loaded_mut(pino)?.attributes.mtime;
         let now = Timestamp { seconds: i64::from(time), nanoseconds: 0 };
         self.files.collector.reserve(Room::dirent(&name.name), Purpose::Removal)?;
@@ -209,11 +209,11 @@ impl<F: FlashMut> Jffs2Mut<F> {
         true
     }
 
-    fn check_replace(&self, moved: u32, replaced: u32) -> Result<(), Error> {
+    fn check_replace(&self, moved: u32, replaced: u32) -> Result<(), FsError> {
         match (self.inodes().directory(moved).is_ok(), self.inodes().directory(replaced)) {
-            (true, Err(_)) => Err(Error::NotDirectory),
-            (false, Ok(_)) => Err(Error::IsDirectory),
-            (true, Ok(directory)) if directory.live > 0 => Err(Error::NotEmpty),
+            (true, Err(_)) => Err(FsError::NotDirectory),
+            (false, Ok(_)) => Err(FsError::IsDirectory),
+            (true, Ok(directory)) if directory.live > 0 => Err(FsError::NotEmpty),
             _ => Ok(()),
         }
     }
@@ -227,19 +227,19 @@ impl<F: FlashMut> Jffs2Mut<F> {
         to: (u32, &[u8]),
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let moved = self.name(from.0, from.1)?;
         let (ino, kind) = (moved.ino, moved.kind);
         check_name(to.1)?;
         let replaced = self.living_directory(to.0)?.lookup(to.1).map(|entry| entry.ino);
         if self.inodes().directory(ino).is_ok() && self.is_above(ino, to.0) {
-            return Err(Error::Invalid("a directory cannot be moved below itself"));
+            return Err(FsError::Invalid("a directory cannot be moved below itself"));
         }
         match (how, replaced) {
             (Rename::Exchange, _) => {
-                return Err(Error::Unsupported("JFFS2 cannot exchange two names in one step"));
+                return Err(FsError::Unsupported("JFFS2 cannot exchange two names in one step"));
             }
-            (Rename::Keep, Some(_)) => return Err(Error::Exists),
+            (Rename::Keep, Some(_)) => return Err(FsError::Exists),
             (_, Some(other)) if other == ino => return Ok(()),
             (_, Some(other)) => self.check_replace(ino, other)?,
             (_, None) => {}
@@ -277,7 +277,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if readable { self.inodes_mut().append_change(ino, now) } else { Ok(()) }
     }
 
-    fn whiteout(&mut self, now: Timestamp) -> Result<u32, Error> {
+    fn whiteout(&mut self, now: Timestamp) -> Result<u32, FsError> {
         let file = NewFile {
             kind: FileKind::CharacterDevice,
             permissions: 0,

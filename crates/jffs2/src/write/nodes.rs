@@ -3,8 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Error as FlashError, FlashMut};
-use flysch_api::vfs::Error;
+use flysch_api::flash::{FlashError, FlashMut};
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{Header, NodeType, SummaryEntry};
 
 use super::log::{Log, NewNode, Room};
@@ -25,13 +25,13 @@ pub(super) struct Nodes<F> {
 
 impl<F: FlashMut> Nodes<F> {
     /// Ensures that `room` is left in the current block; takes a new block if necessary.
-    pub(super) fn find_room(&mut self, room: Room) -> Result<u32, Error> {
+    pub(super) fn find_room(&mut self, room: Room) -> Result<u32, FsError> {
         let mut is_new = false;
         loop {
             match self.log.room_left(room.entries) {
                 Some(left) if left >= room.nodes => return Ok(left),
                 // What does not fit into an empty block fits into none.
-                Some(_) if is_new => return Err(Error::NoSpace),
+                Some(_) if is_new => return Err(FsError::NoSpace),
                 Some(_) => self.close()?,
                 None => is_new = self.open()?,
             }
@@ -39,7 +39,7 @@ impl<F: FlashMut> Nodes<F> {
     }
 
     /// Ends the current block, with a summary if it is to have one and there is room.
-    pub(super) fn close(&mut self) -> Result<(), Error> {
+    pub(super) fn close(&mut self) -> Result<(), FsError> {
         let Some(number) = self.log.blocks.current else { return Ok(()) };
         if self.log.summary
             && let Some(bytes) = self.summary_of(number)
@@ -62,7 +62,7 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Takes a block to append to; there must be no current one. If there is none, uses the end of
     /// a block that a mount left alone. Returns whether it is an empty block.
-    pub(super) fn open(&mut self) -> Result<bool, Error> {
+    pub(super) fn open(&mut self) -> Result<bool, FsError> {
         loop {
             if let Some(number) = self.log.blocks.free.pop_front() {
                 let start = self.log.medium.marker_len();
@@ -78,12 +78,12 @@ impl<F: FlashMut> Nodes<F> {
     }
 
     /// Erases a block without valid nodes.
-    pub(super) fn erase_one(&mut self) -> Result<(), Error> {
-        let number = self.log.blocks.erasable.pop_front().ok_or(Error::NoSpace)?;
+    pub(super) fn erase_one(&mut self) -> Result<(), FsError> {
+        let number = self.log.blocks.erasable.pop_front().ok_or(FsError::NoSpace)?;
         self.erase(number)
     }
 
-    pub(super) fn erase(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn erase(&mut self, number: u32) -> Result<(), FsError> {
         // What made the block's nodes dead must be on the flash before they go.
         assert_eq!(
             self.log.medium.waiting().1,
@@ -116,7 +116,7 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Erases the blocks that hold only dead nodes, if nothing waits for its page. Blocks without
     /// any nodes, as on unused flash, can wait until they are needed.
-    pub(super) fn erase_all(&mut self) -> Result<(), Error> {
+    pub(super) fn erase_all(&mut self) -> Result<(), FsError> {
         if self.log.medium.waiting().1 > 0 {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl<F: FlashMut> Nodes<F> {
     }
 
     /// Appends a node, for which there must be room; returns its position.
-    pub(super) fn append(&mut self, bytes: &[u8], new: NewNode) -> Result<Address, Error> {
+    pub(super) fn append(&mut self, bytes: &[u8], new: NewNode) -> Result<Address, FsError> {
         let raw = Raw {
             at: 0,
             len: bytes.len() as u32,
@@ -248,7 +248,7 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Programming failed in the current block: the nodes that were not yet on the flash are
     /// written elsewhere, and the block is collected soon.
-    pub(super) fn program_failed(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn program_failed(&mut self, number: u32) -> Result<(), FsError> {
         let saved = self.log.give_up_current(number)?;
         for (raw, bytes) in saved {
             let from = self.log.blocks.address(number, raw.at);
@@ -261,11 +261,11 @@ impl<F: FlashMut> Nodes<F> {
     /// Room for a node whose programming failed at `offset`. If there is none, the flash is worn
     /// out: nothing is written any more, because accepted data has no place, and the content of the
     /// failed page of the node may or may not be found again.
-    pub(super) fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), Error> {
+    pub(super) fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), FsError> {
         let room = Room { nodes: raw.space(), entries: raw.summary_entry_len() };
         match self.find_room(room) {
             Ok(_) => Ok(()),
-            Err(Error::NoSpace) => {
+            Err(FsError::NoSpace) => {
                 Err(self.log.failed(FlashError::ProgramFailed { offset }, offset))
             }
             Err(error) => Err(error),
@@ -274,7 +274,7 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Copies a node as it is into the current block, in which there must be room, and notifies its
     /// owner.
-    pub(super) fn copy(&mut self, from: Address, raw: &Raw, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn copy(&mut self, from: Address, raw: &Raw, bytes: &[u8]) -> Result<(), FsError> {
         let new = NewNode { kind: raw.kind, owner: raw.owner, tag: raw.tag };
         let to = self.append(bytes, new)?;
         self.moved(from, to, raw, bytes);
@@ -319,7 +319,7 @@ impl<F: FlashMut> Nodes<F> {
     }
 
     /// Writes waiting bytes to the flash.
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<(), FsError> {
         while self.log.medium.waiting().1 > 0 {
             let offset = self.log.medium.waiting().0;
             let number = self.log.blocks.geometry.block_of(offset);
@@ -356,7 +356,7 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Pads the copies to the end of a page that has nothing else in it. If nothing else is written
     /// before the next mount, that mount finds the copies firm and has nothing to copy.
-    pub(super) fn prove(&mut self) -> Result<(), Error> {
+    pub(super) fn prove(&mut self) -> Result<(), FsError> {
         let Some(number) = self.log.blocks.current.filter(|_| !self.log.stamps.is_due) else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 //! Each object that writes, by itself.
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{ByteOrder, Inode};
 
 use super::collector::{Collector, Purpose};
@@ -102,7 +102,7 @@ fn inodes_know_what_the_newest_node_tells() {
     let second = inodes.loaded(1).unwrap().latest.unwrap();
     assert_eq!((first.version, second.version), (1, 2));
     assert_eq!(inodes.log().blocks.blocks[0].used, Inode::LEN as u32);
-    assert_eq!(inodes.kind(2), Err(Error::NotFound));
+    assert_eq!(inodes.kind(2), Err(FsError::NotFound));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_collector_keeps_blocks_back_for_removals_and_for_itself() {
     let (write, removal) = (collector.reserves.write, collector.reserves.removal);
     taken(&mut collector, write as usize - 1);
     let full = collector.reserve(Room::inode(0), Purpose::Change);
-    assert_eq!(full, Err(Error::NoSpace));
+    assert_eq!(full, Err(FsError::NoSpace));
     taken(&mut collector, removal as usize);
     collector.reserve(Room::inode(0), Purpose::Removal).unwrap();
     taken(&mut collector, 0);

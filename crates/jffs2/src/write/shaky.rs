@@ -18,8 +18,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
-use flysch_api::vfs::Error;
+use flysch_api::flash::{Flash, FlashError, FlashGeometry, FlashMut};
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::crc32;
 
 use super::collector::{Collector, Purpose};
@@ -134,7 +134,7 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
 }
 
 /// The page that was written last: its position, its length, and how often to read it.
-fn last(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
+fn last(geometry: &FlashGeometry, block: u32, written: u32) -> (u64, u32, usize) {
     let page = last_page(geometry, block, written);
     let looks = if written >= geometry.block_len(block) { LOOKS_FULL } else { LOOKS_CLEAN };
     (geometry.block_start(block) + u64::from(page.start), page.end - page.start, looks)
@@ -166,7 +166,7 @@ fn half_erased<F: Flash>(flash: &F, block: u32, written: u32) -> Option<(u64, u3
 }
 
 /// The next page, if writing it may have been started.
-fn behind(geometry: &Geometry, block: u32, written: u32) -> Option<(u64, u32, usize)> {
+fn behind(geometry: &FlashGeometry, block: u32, written: u32) -> Option<(u64, u32, usize)> {
     let page = geometry.write_size;
     let start = written.next_multiple_of(page);
     let is_there = page > 1 && start < geometry.block_len(block);
@@ -248,7 +248,7 @@ impl<F: FlashMut> Collector<F> {
 
     /// Collects other blocks if the remaining blocks may not suffice for the valid nodes of these.
     /// A block in which programming failed meanwhile holds little, and comes first.
-    pub(super) fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
+    pub(super) fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), FsError> {
         loop {
             let blocks = shaky.iter().map(|number| &self.log().blocks.blocks[*number as usize]);
             let closed = blocks.filter(|block| block.state == State::Closed);
@@ -270,7 +270,7 @@ impl<F: FlashMut> Collector<F> {
     /// Copies the valid nodes of the first of these blocks and erases it. Nodes are copied as they
     /// are, and none is rewritten from several: if power is lost, what was written so far is
     /// useless, and the next mount can erase it (see `super::copies`).
-    pub(super) fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
+    pub(super) fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), FsError> {
         let Some(&number) = shaky.first() else { return Ok(()) };
         loop {
             // Each time: a block in which programming failed a moment ago is one less.
@@ -288,7 +288,7 @@ impl<F: FlashMut> Collector<F> {
 
     /// Appends the valid nodes in the frozen pages of a block to what was written last: in the
     /// current block or, if no other block can be written, at the block's own end.
-    pub(super) fn copy_frozen(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn copy_frozen(&mut self, number: u32) -> Result<(), FsError> {
         let start = self.log().blocks.geometry.block_start(number);
         let block = &self.log().blocks.blocks[number as usize];
         let touched = block.raws.iter().filter(|raw| {

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Geometry, Kind as FlashKind};
+use flysch_api::flash::{FlashGeometry, Kind as FlashKind};
 
 use crate::found::Address;
 
@@ -144,7 +144,7 @@ impl End {
 /// All erase blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: FlashGeometry,
     pub(crate) blocks: Vec<Block>,
     /// Longest unused first.
     pub(crate) free: VecDeque<u32>,
@@ -159,7 +159,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn new(geometry: Geometry, seed: u32) -> Self {
+    pub(crate) fn new(geometry: FlashGeometry, seed: u32) -> Self {
         Self {
             geometry,
             blocks: vec![Block::new(State::Closed); geometry.blocks() as usize],

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{ByteOrder, Dirent, Inode, crc32};
 use once_cell::race::OnceBox;
 
@@ -300,23 +300,23 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn state(&self, ino: u32) -> Result<&InodeState, Error> {
-        self.inodes.get(&ino).ok_or(Error::NotFound)
+    pub(super) fn state(&self, ino: u32) -> Result<&InodeState, FsError> {
+        self.inodes.get(&ino).ok_or(FsError::NotFound)
     }
 
-    pub(super) fn state_mut(&mut self, ino: u32) -> Result<&mut InodeState, Error> {
-        self.inodes.get_mut(&ino).ok_or(Error::NotFound)
+    pub(super) fn state_mut(&mut self, ino: u32) -> Result<&mut InodeState, FsError> {
+        self.inodes.get_mut(&ino).ok_or(FsError::NotFound)
     }
 
-    pub(super) fn directory_mut(&mut self, ino: u32) -> Result<&mut Directory, Error> {
-        let state = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
-        state.directory.as_deref_mut().ok_or(Error::NotDirectory)
+    pub(super) fn directory_mut(&mut self, ino: u32) -> Result<&mut Directory, FsError> {
+        let state = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        state.directory.as_deref_mut().ok_or(FsError::NotDirectory)
     }
 
     /// The version of the next node of an inode.
-    pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, Error> {
-        let state = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
-        let worn = Error::Unsupported("an inode whose version counter has reached its end");
+    pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, FsError> {
+        let state = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        let worn = FsError::Unsupported("an inode whose version counter has reached its end");
         state.version = state.version.checked_add(1).ok_or(worn)?;
         Ok(state.version)
     }

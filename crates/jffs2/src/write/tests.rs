@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::finding::Severity;
 use flysch_api::flash::{
-    Corrected, Error as FlashError, Flash, FlashMut, Geometry, Kind as FlashKind, OobMode,
+    Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind as FlashKind, OobMode,
 };
 use flysch_api::vfs::{
     Changes, Damage, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
@@ -25,7 +25,7 @@ const BLOCK: usize = 8 << 10;
 /// NOR in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Nor {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     bytes: Vec<u8>,
     /// Programs and erases until power is lost.
     left: Option<u32>,
@@ -49,7 +49,7 @@ struct Unsteady {
 
 impl Nor {
     pub(super) fn new(blocks: usize) -> Self {
-        let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
+        let geometry = FlashGeometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
         let bytes = vec![0xFF; blocks * BLOCK];
         let (left, until_failure, failures, unsteady) = (None, None, (0, 0), None);
         Self { geometry, bytes, left, until_failure, failures, unsteady }
@@ -104,7 +104,7 @@ impl Nor {
 }
 
 impl Flash for Nor {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
@@ -398,10 +398,10 @@ fn the_last_node_is_judged_once_wherever_it_begins() {
 
 #[test]
 fn when_the_last_block_fails_the_end_of_another_is_written_to() {
-    let geometry = Geometry {
+    let geometry = FlashGeometry {
         kind: FlashKind::UbiVolume,
         write_size: 512,
-        ..Geometry::nor(8 * BLOCK as u64, BLOCK as u32)
+        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
     };
     let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
     let inode = create(&mut fs, b"file");
@@ -440,10 +440,10 @@ fn when_the_last_block_fails_the_end_of_another_is_written_to() {
 
 #[test]
 fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
-    let geometry = Geometry {
+    let geometry = FlashGeometry {
         kind: FlashKind::UbiVolume,
         write_size: 512,
-        ..Geometry::nor(8 * BLOCK as u64, BLOCK as u32)
+        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
     };
     let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
     let data = noise(800);
@@ -505,10 +505,10 @@ struct Counted {
 impl Counted {
     fn mount() -> Jffs2Mut<Self> {
         let size = LARGE * 8;
-        let geometry = Geometry {
+        let geometry = FlashGeometry {
             kind: FlashKind::UbiVolume,
             write_size: PAGE as u32,
-            ..Geometry::nor(size as u64, LARGE as u32)
+            ..FlashGeometry::nor(size as u64, LARGE as u32)
         };
         let flash = Nor { geometry, bytes: vec![0xFF; size], ..Nor::new(0) };
         Self { flash, pages: AtomicU64::new(0) }.remount()
@@ -526,7 +526,7 @@ impl Counted {
 }
 
 impl Flash for Counted {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.flash.geometry
     }
 
@@ -634,7 +634,7 @@ fn names_that_count_are_not_read_for_a_summary() {
 
 /// Both mounts give the same answer.
 mod one_reader {
-    use flysch_api::vfs::{Error, Rename};
+    use flysch_api::vfs::{FsError, Rename};
     use flysch_wire::jffs2::{self, Compression, Dirent};
 
     use super::*;
@@ -683,7 +683,7 @@ mod one_reader {
         }
     }
 
-    fn list(fs: &dyn FileSystem, directory: Inode) -> Result<Vec<Vec<u8>>, Error> {
+    fn list(fs: &dyn FileSystem, directory: Inode) -> Result<Vec<Vec<u8>>, FsError> {
         let mut names = vec![];
         fs.list(directory, 0, &mut |entry| {
             names.push(entry.name.to_vec());
@@ -707,13 +707,13 @@ mod one_reader {
         assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"inside")), inside);
         let names = [Ok(vec![b"inside".to_vec()]), Ok(vec![b"inside".to_vec()])];
         assert_eq!(log.both(|fs| list(fs, Inode(10))), names);
-        let refused = [Err(Error::NotDirectory), Err(Error::NotDirectory)];
+        let refused = [Err(FsError::NotDirectory), Err(FsError::NotDirectory)];
         assert_eq!(log.both(|fs| fs.lookup(Inode(11), b"not inside")), refused);
         assert_eq!(log.both(|fs| list(fs, Inode(11)).map(drop)), refused.map(|it| it.map(drop)));
         let mut fs = log.flash.clone().mount();
         let moved = fs.rename((ROOT, b"a file"), (Inode(11), b"x"), Rename::Replace, NOW);
-        assert_eq!(moved, Err(Error::NotDirectory));
-        assert_eq!(fs.remove(ROOT, b"a directory", NOW), Err(Error::NotEmpty));
+        assert_eq!(moved, Err(FsError::NotDirectory));
+        assert_eq!(fs.remove(ROOT, b"a directory", NOW), Err(FsError::NotEmpty));
         fs.remove(ROOT, b"a file", NOW).unwrap();
     }
 
@@ -732,7 +732,7 @@ mod one_reader {
         };
         let expected = (Ok(Inode(10)), FileKind::Directory, 0o755, vec![]);
         assert_eq!(log.both(is_there), [expected.clone(), expected]);
-        let nothing = [Err(Error::NotFound), Err(Error::NotFound)];
+        let nothing = [Err(FsError::NotFound), Err(FsError::NotFound)];
         assert_eq!(log.both(|fs| fs.attributes(Inode(20)).map(drop)), nothing);
     }
 
@@ -750,12 +750,12 @@ mod one_reader {
         log.inode(12, 0o150_000);
         let place = flysch_api::finding::Place { peb: Some(0), leb: None, offset: Some(at) };
         let (structure, cause) = ("mode of an inode node", Damage::Field("mode"));
-        let damaged = Error::Damaged { structure, place, cause };
+        let damaged = FsError::Damaged { structure, place, cause };
         let attributes = log.both(|fs| fs.attributes(Inode(10)).map(drop));
         assert_eq!(attributes, [Err(damaged), Err(damaged)]);
         let found = [Ok(Inode(11)), Ok(Inode(11))];
         assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"inside")), found);
-        let nothing = [Err(Error::NotFound), Err(Error::NotFound)];
+        let nothing = [Err(FsError::NotFound), Err(FsError::NotFound)];
         assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"else")), nothing);
         let is_error = |fs: &dyn FileSystem| list(fs, Inode(12)).is_err();
         assert_eq!(log.both(is_error), [true, true]);

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use flysch_api::flash::{Flash, FlashMut};
 use flysch_api::vfs::{
-    Attributes, Changes, Error, FileSystem, FileSystemMut, Inode, NameVisitor, NewFile, Rename,
+    Attributes, Changes, FileSystem, FileSystemMut, FsError, Inode, NameVisitor, NewFile, Rename,
     Statistics, Timestamp, Visitor, XattrChange,
 };
 use flysch_wire::jffs2::{NAME_LEN_MAX, ROOT_INO};
@@ -32,31 +32,36 @@ impl<F: Flash> FileSystem for Jffs2Mut<F> {
         }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         View(self.inodes()).lookup(directory, name)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
         View(self.inodes()).attributes(inode)
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         View(self.inodes()).list(directory, position, visit)
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self.inodes()).read(inode, offset, buffer)
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         View(self.inodes()).next_data(inode, offset)
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         View(self.inodes()).list_xattrs(inode, visit)
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self.inodes()).read_xattr(inode, name, buffer)
     }
 }
@@ -68,7 +73,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Inode, Error> {
+    ) -> Result<Inode, FsError> {
         self.begin()?;
         let ino = self.create_file(Self::ino(directory)?, name, file, now)?;
         Ok(Inode(u64::from(ino)))
@@ -80,12 +85,12 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         directory: Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.begin()?;
         self.link_file(Self::ino(inode)?, Self::ino(directory)?, name, now)
     }
 
-    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error> {
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), FsError> {
         self.begin()?;
         self.remove_name(Self::ino(directory)?, name, now)
     }
@@ -96,7 +101,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         to: (Inode, &[u8]),
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.begin()?;
         let (from_ino, to_ino) = (Self::ino(from.0)?, Self::ino(to.0)?);
         self.rename_file((from_ino, from.1), (to_ino, to.1), how, now)
@@ -107,7 +112,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         inode: Inode,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.begin()?;
         self.files.change_attributes(Self::ino(inode)?, changes, now)
     }
@@ -118,7 +123,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         self.begin()?;
         self.files.write_file(Self::ino(inode)?, offset, data, now)
     }
@@ -129,12 +134,12 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.begin()?;
         self.files.change_xattr(Self::ino(inode)?, name, change, now)
     }
 
-    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), FsError> {
         // Nodes of one file cannot be written without those before them.
         let _ = inode;
         self.inodes().log().check_alive()?;
@@ -144,7 +149,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         log.medium.sync().map_err(|error| log.failed(error, 0))
     }
 
-    fn forget(&mut self, inode: Inode) -> Result<(), Error> {
+    fn forget(&mut self, inode: Inode) -> Result<(), FsError> {
         let ino = Self::ino(inode)?;
         if self.inodes().tables().inodes.get(&ino).is_some_and(|state| state.names == 0) {
             self.inodes_mut().drop_inode(ino);
@@ -155,7 +160,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
 
 impl<F: FlashMut> Jffs2Mut<F> {
     /// Called before each change.
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), FsError> {
         self.inodes().log().check_alive()?;
         self.inodes_mut().unload();
         Ok(())

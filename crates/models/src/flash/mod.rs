@@ -3,7 +3,7 @@
 //!
 //! Every program of a page (of a write buffer, on NOR) and every erase of a block is one operation
 //! with a number, from 0 on. Power can be cut during any of them, in one of the ways of [`Tear`].
-//! From then on a chip answers [`PowerLost`](flysch_api::flash::Error::PowerLost) until it is
+//! From then on a chip answers [`PowerLost`](flysch_api::flash::FlashError::PowerLost) until it is
 //! switched on again. Blocks are copied on write, so that `clone` makes a second world at the cost
 //! of one reference count per block: a run forks a world at every operation and examines the
 //! outcome.

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 
 /// How far a program or an erase has got when power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,12 +128,12 @@ impl Power {
     }
 
     /// Fails with an error if nothing can be read.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.is_on { Ok(()) } else { Err(Error::PowerLost) }
+    pub(crate) fn check(&self) -> Result<(), FlashError> {
+        if self.is_on { Ok(()) } else { Err(FlashError::PowerLost) }
     }
 
     /// Counts an operation and returns its outcome.
-    pub(crate) fn begin(&mut self) -> Result<Operation, Error> {
+    pub(crate) fn begin(&mut self) -> Result<Operation, FlashError> {
         self.check()?;
         let number = self.operations;
         self.operations += 1;

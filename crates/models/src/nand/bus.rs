@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode, Pages, PagesMut};
+use flysch_api::flash::{
+    Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode, Pages, PagesMut,
+};
 
 use super::NandChip;
 use super::physics::{self, History};
@@ -29,12 +31,12 @@ struct Fetched {
 impl NandChip {
     /// Fetches a page from its cells: counts the read, takes its time, and returns the history of
     /// the page. `parts` are the columns and lengths to be output.
-    fn fetch(&self, number: u64, parts: &[(usize, usize)]) -> Result<Fetched, Error> {
+    fn fetch(&self, number: u64, parts: &[(usize, usize)]) -> Result<Fetched, FlashError> {
         let (place, page) = self.place(number)?;
         let stride = self.shape().stride;
         for (column, len) in parts {
             let end = column.checked_add(*len).filter(|&end| end <= stride);
-            end.ok_or(Error::OutOfRange)?;
+            end.ok_or(FlashError::OutOfRange)?;
         }
         self.power.check()?;
         let timing = &self.profile.timing;
@@ -48,7 +50,11 @@ impl NandChip {
     }
 
     /// Fetches a page and outputs parts of it with their errors.
-    fn sense_parts(&self, number: u64, parts: &mut [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn sense_parts(
+        &self,
+        number: u64,
+        parts: &mut [(usize, &mut [u8]); 2],
+    ) -> Result<(), FlashError> {
         let lens = [(parts[0].0, parts[0].1.len()), (parts[1].0, parts[1].1.len())];
         let fetched = self.fetch(number, &lens)?;
         for (column, buffer) in parts {
@@ -57,7 +63,7 @@ impl NandChip {
         Ok(())
     }
 
-    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         let fetched = self.fetch(number, &[(column, buffer.len())])?;
         self.put_out(&fetched, column, buffer);
         Ok(())
@@ -114,7 +120,7 @@ impl NandChip {
         number: u64,
         column: usize,
         buffer: &mut [u8],
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         let step = self.profile.ecc.step as usize;
         let first = column / step * step;
         let end = (column + buffer.len()).next_multiple_of(step);
@@ -138,7 +144,7 @@ impl NandChip {
         (number, fetched): (u64, &Fetched),
         span: Range<usize>,
         (column, buffer): (usize, &mut [u8]),
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         let mut wrong: Vec<usize> = Vec::new();
         self.wrong_cells(fetched, |cell| {
             if span.contains(&(cell / 8)) {
@@ -164,7 +170,7 @@ impl NandChip {
             }
             let at = wrong[0] / 8 / step * step;
             let offset = number * u64::from(self.profile.page_size) + at as u64;
-            failed = failed.and(Err(Error::Uncorrectable { offset }));
+            failed = failed.and(Err(FlashError::Uncorrectable { offset }));
         }
         failed.map(|()| corrected)
     }
@@ -176,7 +182,7 @@ impl NandChip {
         (number, fetched): (u64, &Fetched),
         (first, intended): (usize, &[u8]),
         (column, buffer): (usize, &mut [u8]),
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         let mut sensed = vec![0; intended.len()];
         self.put_out(fetched, first, &mut sensed);
         let mut corrected = Corrected::NONE;
@@ -195,7 +201,7 @@ impl NandChip {
             if bits > self.profile.ecc.strength {
                 let at = (first + index * step) as u64;
                 let offset = number * u64::from(self.profile.page_size) + at;
-                failed = failed.and(Err(Error::Uncorrectable { offset }));
+                failed = failed.and(Err(FlashError::Uncorrectable { offset }));
                 continue;
             }
             corrected += Corrected { bits, worst_step: bits };
@@ -206,17 +212,17 @@ impl NandChip {
     }
 
     /// The page whose first `len` out-of-band bytes are addressed.
-    fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, Error> {
+    fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, FlashError> {
         self.geometry.check(offset, 1)?;
         let page_size = u64::from(self.profile.page_size);
         if !offset.is_multiple_of(page_size) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let available = match mode {
             OobMode::Place => self.profile.oob_size,
             OobMode::Auto => self.geometry.oob_available,
         };
-        if len > available as usize { Err(Error::OutOfRange) } else { Ok(offset / page_size) }
+        if len > available as usize { Err(FlashError::OutOfRange) } else { Ok(offset / page_size) }
     }
 }
 
@@ -225,35 +231,39 @@ impl Pages for NandChip {
         self.blocks.len() as u64 * u64::from(self.profile.pages_per_block)
     }
 
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         self.sense(page, column, buffer)
     }
 
-    fn read_page_parts(&self, page: u64, mut parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(
+        &self,
+        page: u64,
+        mut parts: [(usize, &mut [u8]); 2],
+    ) -> Result<(), FlashError> {
         self.sense_parts(page, &mut parts)
     }
 }
 
 impl PagesMut for NandChip {
-    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), FlashError> {
         self.program_cells(page, column, bytes)
     }
 
-    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+    fn erase_pages(&mut self, block: u32) -> Result<(), FlashError> {
         self.erase_cells(block)
     }
 
-    fn sync_pages(&mut self) -> Result<(), Error> {
+    fn sync_pages(&mut self) -> Result<(), FlashError> {
         self.sync()
     }
 }
 
 impl Flash for NandChip {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let page_size = u64::from(self.profile.page_size);
         let mut corrected = Corrected::NONE;
@@ -266,7 +276,9 @@ impl Flash for NandChip {
             if self.config.corrects {
                 match self.read_corrected(at / page_size, column, now) {
                     Ok(more) => corrected += more,
-                    Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                    Err(error @ FlashError::Uncorrectable { .. }) => {
+                        failed = failed.and(Err(error))
+                    }
                     Err(other) => return Err(other),
                 }
             } else {
@@ -278,7 +290,12 @@ impl Flash for NandChip {
         failed.map(|()| corrected)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let page = self.page_of_oob(offset, mode, buffer.len())?;
         let start = self.profile.page_size as usize;
         if mode == OobMode::Place {
@@ -293,7 +310,7 @@ impl Flash for NandChip {
     }
 
     /// Determined by the marker of the first page.
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         let page = u64::from(block) * u64::from(self.profile.pages_per_block);
         let mut marker = [0];
@@ -303,11 +320,11 @@ impl Flash for NandChip {
 }
 
 impl FlashMut for NandChip {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let unit = u64::from(self.geometry.sub_page_size);
         if !offset.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let page_size = u64::from(self.profile.page_size);
         let (mut at, mut rest) = (offset, data);
@@ -321,7 +338,7 @@ impl FlashMut for NandChip {
         Ok(())
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         let page = self.page_of_oob(offset, mode, data.len())?;
         let start = self.profile.page_size as usize;
         if mode == OobMode::Place {
@@ -333,23 +350,23 @@ impl FlashMut for NandChip {
         self.program_page(page, start, &oob)
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         if self.is_bad(block)? {
-            return Err(Error::BadBlock { block });
+            return Err(FlashError::BadBlock { block });
         }
         self.erase_cells(block)
     }
 
     /// Clears the marker of the first page.
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         let page = u64::from(block) * u64::from(self.profile.pages_per_block);
         self.program_page(page, self.marker_column(), &[0])
     }
 
     #[cfg(feature = "std")]
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.file.as_ref().map_or(Ok(()), super::file::Backing::sync)
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::vec::Vec;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 
 use super::block::{Block, Shape};
 use super::{Config, NandChip, Profile};
@@ -65,7 +65,7 @@ impl Backing {
         block: &Block,
         shape: Shape,
         (place, page): (usize, u32),
-    ) -> Result<(), Error> {
+    ) -> Result<(), FlashError> {
         let erased = [0xFF; 4096];
         let number = place as u64 * u64::from(shape.pages) + u64::from(page);
         let at = number * self.page_len as u64;
@@ -76,11 +76,11 @@ impl Backing {
                 self.file.write_all_at(&erased[..len], at + done as u64)
             }),
         };
-        written.map_err(|cause| Error::Os(cause.raw_os_error().unwrap_or(0)))
+        written.map_err(|cause| FlashError::Os(cause.raw_os_error().unwrap_or(0)))
     }
 
-    pub(super) fn sync(&self) -> Result<(), Error> {
-        self.file.sync_data().map_err(|cause| Error::Os(cause.raw_os_error().unwrap_or(0)))
+    pub(super) fn sync(&self) -> Result<(), FlashError> {
+        self.file.sync_data().map_err(|cause| FlashError::Os(cause.raw_os_error().unwrap_or(0)))
     }
 }
 

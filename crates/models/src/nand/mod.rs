@@ -28,7 +28,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use flysch_api::flash::{Error, Geometry};
+use flysch_api::flash::{FlashError, FlashGeometry};
 
 use self::block::{Block, Shape};
 use self::physics::History;
@@ -83,7 +83,7 @@ pub struct Counts {
 pub struct NandChip {
     profile: Profile,
     config: Config,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     blocks: Vec<Arc<Block>>,
     /// Reads of each block since its erase.
     reads: Vec<AtomicU32>,
@@ -263,13 +263,13 @@ impl NandChip {
     /// erased, and bad blocks stay bad.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if it is longer than the chip.
-    pub fn load(&mut self, image: &[u8], with_oob: bool) -> Result<(), Error> {
+    /// [`FlashError::OutOfRange`] if it is longer than the chip.
+    pub fn load(&mut self, image: &[u8], with_oob: bool) -> Result<(), FlashError> {
         let shape = self.shape();
         let len = if with_oob { shape.stride } else { self.profile.page_size as usize };
         let per_block = len * shape.pages as usize;
         if image.len().div_ceil(per_block) > self.blocks.len() {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         for (block, bytes) in self.blocks.iter_mut().zip(image.chunks(per_block)) {
             if block.is_factory_bad {
@@ -304,11 +304,11 @@ impl NandChip {
     }
 
     /// The block of page number `page`, and the page within it.
-    fn place(&self, page: u64) -> Result<(usize, u32), Error> {
+    fn place(&self, page: u64) -> Result<(usize, u32), FlashError> {
         let per_block = u64::from(self.profile.pages_per_block);
-        let block = usize::try_from(page / per_block).map_err(|_| Error::OutOfRange)?;
+        let block = usize::try_from(page / per_block).map_err(|_| FlashError::OutOfRange)?;
         if block >= self.blocks.len() {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         Ok((block, (page % per_block) as u32))
     }
@@ -387,11 +387,16 @@ impl NandChip {
         Tearing::new((self.config.seed, self.power.operations()), (how, act), aftermath, reads)
     }
 
-    fn program_cells(&mut self, number: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+    fn program_cells(
+        &mut self,
+        number: u64,
+        column: usize,
+        bytes: &[u8],
+    ) -> Result<(), FlashError> {
         let (place, page) = self.place(number)?;
         let shape = self.shape();
         if column.checked_add(bytes.len()).is_none_or(|end| end > shape.stride) {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let mut operation = self.power.begin()?;
         if operation == Operation::Done && self.program_fails(place) {
@@ -409,7 +414,7 @@ impl NandChip {
         if !block.has_cells() {
             block.programmed_at = now;
         }
-        let failed = Error::ProgramFailed {
+        let failed = FlashError::ProgramFailed {
             offset: number * u64::from(self.profile.page_size)
                 + (column as u64).min(u64::from(self.profile.page_size) - 1),
         };
@@ -427,17 +432,17 @@ impl NandChip {
                 if let Some(lower) = lower {
                     block.shake(shape, lower, &mut cut);
                 }
-                Err(Error::PowerLost)
+                Err(FlashError::PowerLost)
             }
         };
         self.keep(place, page)?;
         result
     }
 
-    fn erase_cells(&mut self, number: u32) -> Result<(), Error> {
+    fn erase_cells(&mut self, number: u32) -> Result<(), FlashError> {
         let place = number as usize;
         if place >= self.blocks.len() {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let operation = self.power.begin()?;
         let mut cut = self.cut(place, operation, Act::Erase);
@@ -445,7 +450,7 @@ impl NandChip {
         self.take_time(self.profile.timing.erase_ns + self.profile.timing.cycle_ns * bus::CYCLES);
         if self.blocks[place].is_factory_bad {
             self.violations.add(Violation::FactoryBad { block: number });
-            return Err(Error::EraseFailed { block: number });
+            return Err(FlashError::EraseFailed { block: number });
         }
         let is_worn = self.life_left(place) == 0;
         let shape = self.shape();
@@ -458,11 +463,11 @@ impl NandChip {
             }
             Operation::Done | Operation::Fails => {
                 Arc::make_mut(block).erase_torn(shape, &mut cut);
-                Err(Error::EraseFailed { block: number })
+                Err(FlashError::EraseFailed { block: number })
             }
             Operation::Torn(_) => {
                 Arc::make_mut(block).erase_torn(shape, &mut cut);
-                Err(Error::PowerLost)
+                Err(FlashError::PowerLost)
             }
         };
         (0..shape.pages).try_for_each(|page| self.keep(place, page))?;
@@ -471,7 +476,7 @@ impl NandChip {
 
     /// Writes a page through to the file, if there is one.
     #[cfg(feature = "std")]
-    fn keep(&self, place: usize, page: u32) -> Result<(), Error> {
+    fn keep(&self, place: usize, page: u32) -> Result<(), FlashError> {
         match &self.file {
             Some(file) => file.keep(&self.blocks[place], self.shape(), (place, page)),
             None => Ok(()),
@@ -479,7 +484,7 @@ impl NandChip {
     }
 
     #[cfg(not(feature = "std"))]
-    fn keep(&self, _place: usize, _page: u32) -> Result<(), Error> {
+    fn keep(&self, _place: usize, _page: u32) -> Result<(), FlashError> {
         Ok(())
     }
 }

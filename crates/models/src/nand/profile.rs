@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Geometry, Kind};
+use flysch_api::flash::{FlashGeometry, Kind};
 
 /// Which pages share cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl Profile {
     }
 
     /// Its shape, without error correction.
-    pub fn geometry(&self) -> Geometry {
+    pub fn geometry(&self) -> FlashGeometry {
         let is_single = self.pairing == Pairing::None;
         let parts = match self.programs_per_page {
             4.. if is_single => 4,
@@ -263,7 +263,7 @@ impl Profile {
         };
         // Sub-pages hold whole error correction steps.
         let sub_page = (self.page_size / parts).max(self.ecc.step).min(self.page_size);
-        Geometry {
+        FlashGeometry {
             kind: if is_single { Kind::Nand } else { Kind::MlcNand },
             size: u64::from(self.page_size)
                 * u64::from(self.pages_per_block)

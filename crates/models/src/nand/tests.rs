@@ -40,10 +40,10 @@ fn programming_clears_bits_and_erasing_sets_them() {
     chip.erase(0).unwrap();
     assert_eq!(read(&chip, 0, 2048), [0xFF; 2048]);
     assert_eq!((chip.erase_count(0), chip.erase_count(1)), (1, 0));
-    assert_eq!(chip.program(8, &[0; 512]), Err(Error::Misaligned));
-    assert_eq!(chip.program(1 << 40, &[0; 512]), Err(Error::OutOfRange));
-    assert_eq!(chip.erase(16), Err(Error::OutOfRange));
-    assert_eq!(chip.program_page(0, 2112, &[0]), Err(Error::OutOfRange));
+    assert_eq!(chip.program(8, &[0; 512]), Err(FlashError::Misaligned));
+    assert_eq!(chip.program(1 << 40, &[0; 512]), Err(FlashError::OutOfRange));
+    assert_eq!(chip.erase(16), Err(FlashError::OutOfRange));
+    assert_eq!(chip.program_page(0, 2112, &[0]), Err(FlashError::OutOfRange));
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn out_of_band_bytes_lie_behind_the_page() {
     assert_eq!(oob, [0xFF, 0xFF, 1, 2, 3, 0xFF]);
     assert!(chip.read_oob(2048, OobMode::Auto, &mut oob[..4]).is_ok());
     assert_eq!(oob[..4], [1, 2, 3, 0xFF]);
-    assert_eq!(chip.read_oob(2047, OobMode::Place, &mut oob), Err(Error::Misaligned));
-    assert_eq!(chip.read_oob(0, OobMode::Auto, &mut [0; 63]), Err(Error::OutOfRange));
+    assert_eq!(chip.read_oob(2047, OobMode::Place, &mut oob), Err(FlashError::Misaligned));
+    assert_eq!(chip.read_oob(0, OobMode::Auto, &mut [0; 63]), Err(FlashError::OutOfRange));
     let mut bytes = [0; 4];
     chip.read_page(1, 2048, &mut bytes).unwrap();
     assert_eq!(bytes, [0xFF, 0xFF, 1, 2]);
@@ -88,9 +88,9 @@ fn makers_mark_bad_blocks_and_users_do() {
     let bad: Vec<u32> = (0..16).filter(|&block| chip.is_bad(block).unwrap()).collect();
     assert_eq!(bad.len(), 3);
     assert!(!bad.contains(&0));
-    assert_eq!(chip.erase(bad[0]), Err(Error::BadBlock { block: bad[0] }));
+    assert_eq!(chip.erase(bad[0]), Err(FlashError::BadBlock { block: bad[0] }));
     assert_eq!(chip.violations(), []);
-    assert_eq!(chip.erase_pages(bad[0]), Err(Error::EraseFailed { block: bad[0] }));
+    assert_eq!(chip.erase_pages(bad[0]), Err(FlashError::EraseFailed { block: bad[0] }));
     assert_eq!(chip.violations(), [Violation::FactoryBad { block: bad[0] }]);
     assert_eq!(chip.is_bad(bad[0]), Ok(true));
     chip.program(2048, &[0; 2048]).unwrap();
@@ -163,7 +163,7 @@ fn the_die_corrects_what_it_can_and_says_when_it_can_not() {
     assert!(corrected.bits > 4 && corrected.worst_step <= 4, "{corrected:?}");
     assert_eq!(buffer, data);
     chip.reads[0].store(100_000_000, Ordering::Relaxed);
-    assert!(matches!(chip.read(0, &mut buffer), Err(Error::Uncorrectable { .. })));
+    assert!(matches!(chip.read(0, &mut buffer), Err(FlashError::Uncorrectable { .. })));
     assert_ne!(buffer, data);
 }
 
@@ -177,7 +177,7 @@ fn a_block_wears_out() {
         chip.erase(0).is_err()
     });
     assert!(more.is_some(), "no block lives twice as long as guaranteed");
-    assert_eq!(chip.erase(0), Err(Error::EraseFailed { block: 0 }));
+    assert_eq!(chip.erase(0), Err(FlashError::EraseFailed { block: 0 }));
     chip.mark_bad(0).or_else(|_| chip.mark_bad(0)).unwrap();
     assert_eq!(chip.is_bad(0), Ok(true));
     let mut young = self::chip(Config::default());
@@ -193,11 +193,11 @@ fn the_power_goes_at_the_operation_asked_for_and_stays_away() {
     assert_eq!(chip.power().operations(), 2, "one for each page");
     chip.power_mut().cut_at(3, Tear::After);
     chip.erase(1).unwrap();
-    assert_eq!(chip.program(4096, &[2; 4096]), Err(Error::PowerLost));
-    assert_eq!(chip.read(0, &mut [0]), Err(Error::PowerLost));
-    assert_eq!(chip.program(0, &[0; 512]), Err(Error::PowerLost));
-    assert_eq!(chip.erase(0), Err(Error::PowerLost));
-    assert_eq!(chip.is_bad(0), Err(Error::PowerLost));
+    assert_eq!(chip.program(4096, &[2; 4096]), Err(FlashError::PowerLost));
+    assert_eq!(chip.read(0, &mut [0]), Err(FlashError::PowerLost));
+    assert_eq!(chip.program(0, &[0; 512]), Err(FlashError::PowerLost));
+    assert_eq!(chip.erase(0), Err(FlashError::PowerLost));
+    assert_eq!(chip.is_bad(0), Err(FlashError::PowerLost));
     chip.power_mut().on();
     assert_eq!(read(&chip, 4095, 2), [1, 2], "the first page was done");
     assert_eq!(read(&chip, 6144, 1), [0xFF], "the second not");
@@ -210,8 +210,8 @@ fn an_operation_fails_on_wish() {
     chip.power_mut().fail_at(1);
     chip.power_mut().fail_at(2);
     chip.program(0, &[0; 2048]).unwrap();
-    assert_eq!(chip.program(2048, &[0; 2048]), Err(Error::ProgramFailed { offset: 2048 }));
-    assert_eq!(chip.erase(0), Err(Error::EraseFailed { block: 0 }));
+    assert_eq!(chip.program(2048, &[0; 2048]), Err(FlashError::ProgramFailed { offset: 2048 }));
+    assert_eq!(chip.erase(0), Err(FlashError::EraseFailed { block: 0 }));
     chip.erase(0).unwrap();
 }
 
@@ -220,7 +220,7 @@ fn cut_program(how: Tear, corrects: bool) -> (NandChip, Vec<u8>) {
     let mut chip = chip(Config { wears: false, corrects, ..Config::default() });
     let data = pattern(8, 4096);
     chip.power_mut().cut_at(1, how);
-    assert_eq!(chip.program(0, &data), Err(Error::PowerLost));
+    assert_eq!(chip.program(0, &data), Err(FlashError::PowerLost));
     chip.power_mut().on();
     assert_eq!(read(&chip, 0, 2048), data[..2048], "the page before is whole");
     assert_eq!(read(&chip, 4096, 2048), [0xFF; 2048], "the one behind is untouched");
@@ -250,13 +250,13 @@ fn a_cut_program_leaves_a_torn_page_that_reads_differently() {
 fn a_torn_page_is_beyond_correction_unless_it_was_nearly_done() {
     let mut page = vec![0; 2048];
     let (chip, _) = cut_program(Tear::Half, true);
-    assert_eq!(chip.read(2048, &mut page), Err(Error::Uncorrectable { offset: 2048 }));
+    assert_eq!(chip.read(2048, &mut page), Err(FlashError::Uncorrectable { offset: 2048 }));
     let (chip, _) = cut_program(Tear::Before, true);
     assert_eq!(chip.read(2048, &mut page), Ok(Corrected::NONE));
     let (chip, data) = cut_program(Tear::Late, true);
     match chip.read(2048, &mut page) {
         Ok(_) => assert_eq!(page, data),
-        Err(error) => assert!(matches!(error, Error::Uncorrectable { .. })),
+        Err(error) => assert!(matches!(error, FlashError::Uncorrectable { .. })),
     }
 }
 
@@ -278,7 +278,7 @@ fn a_cut_erase_leaves_a_block_that_only_looks_like_something() {
         let mut chip = ideal();
         chip.program(0, &data).unwrap();
         chip.power_mut().cut_at(8, how);
-        assert_eq!(chip.erase(0), Err(Error::PowerLost));
+        assert_eq!(chip.erase(0), Err(FlashError::PowerLost));
         chip.power_mut().on();
         let cells = read(&chip, 0, data.len());
         let zeros: u32 = cells.iter().map(|byte| byte.count_zeros()).sum();
@@ -396,7 +396,7 @@ fn an_image_goes_in_and_comes_out() {
     second.load(&with_oob, true).unwrap();
     assert_eq!(second.image(true), with_oob);
     assert!(bad.iter().all(|&block| second.is_bad(block).unwrap()), "markers are in it");
-    assert_eq!(ideal().load(&vec![0; 16 * 8 * 2048 + 1], false), Err(Error::OutOfRange));
+    assert_eq!(ideal().load(&vec![0; 16 * 8 * 2048 + 1], false), Err(FlashError::OutOfRange));
 }
 
 #[test]

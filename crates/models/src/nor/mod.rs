@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 
 use crate::flash::{
     Act, Aftermath, Operation, Power, Tear, Tearing, Torn, Violation, Violations, tear,
@@ -115,7 +115,7 @@ impl Block {
 #[derive(Debug)]
 pub struct NorChip {
     profile: Profile,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     blocks: Vec<Arc<Block>>,
     seed: u64,
     aftermath: Aftermath,
@@ -238,8 +238,8 @@ impl NorChip {
     /// Loads an image into its cells, as a programmer in the factory would.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if it is longer than the chip.
-    pub fn load(&mut self, image: &[u8]) -> Result<(), Error> {
+    /// [`FlashError::OutOfRange`] if it is longer than the chip.
+    pub fn load(&mut self, image: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(0, image.len())?;
         let len = self.profile.block_size as usize;
         for (block, bytes) in self.blocks.iter_mut().zip(image.chunks(len)) {
@@ -278,7 +278,7 @@ impl NorChip {
     }
 
     /// One operation: bytes of one write buffer.
-    fn program_buffer(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn program_buffer(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         let operation = self.power.begin()?;
         let mut cut = self.cut(operation, Act::Program);
         self.take_time(self.profile.timing.program_ns);
@@ -296,22 +296,22 @@ impl NorChip {
             }
             Operation::Fails => {
                 block.program_torn(at, bytes, &mut cut);
-                Err(Error::ProgramFailed { offset })
+                Err(FlashError::ProgramFailed { offset })
             }
             Operation::Torn(_) => {
                 block.program_torn(at, bytes, &mut cut);
-                Err(Error::PowerLost)
+                Err(FlashError::PowerLost)
             }
         }
     }
 }
 
 impl Flash for NorChip {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         self.power.check()?;
         let timing = &self.profile.timing;
@@ -342,7 +342,7 @@ impl Flash for NorChip {
 }
 
 impl FlashMut for NorChip {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let buffer = u64::from(self.profile.buffer_size);
         let (mut at, mut rest) = (offset, data);
@@ -356,7 +356,7 @@ impl FlashMut for NorChip {
         Ok(())
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         let operation = self.power.begin()?;
         let mut cut = self.cut(operation, Act::Erase);
@@ -372,11 +372,11 @@ impl FlashMut for NorChip {
             }
             Operation::Done | Operation::Fails => {
                 Arc::make_mut(cells).erase_torn(len, &mut cut);
-                Err(Error::EraseFailed { block })
+                Err(FlashError::EraseFailed { block })
             }
             Operation::Torn(_) => {
                 Arc::make_mut(cells).erase_torn(len, &mut cut);
-                Err(Error::PowerLost)
+                Err(FlashError::PowerLost)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Commercial NOR chips. Times are typical values of the data sheets, rounded.
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 
 /// Durations, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Profile {
     }
 
     /// Its shape.
-    pub fn geometry(&self) -> Geometry {
-        Geometry::nor(u64::from(self.block_size) * u64::from(self.blocks), self.block_size)
+    pub fn geometry(&self) -> FlashGeometry {
+        FlashGeometry::nor(u64::from(self.block_size) * u64::from(self.blocks), self.block_size)
     }
 }

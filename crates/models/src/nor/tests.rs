@@ -26,9 +26,9 @@ fn bits_are_cleared_one_by_one_and_set_by_the_block() {
     chip.erase(0).unwrap();
     assert_eq!(read(&chip, 4094, 4), [0xFF, 0xFF, 0x0F, 0xFF]);
     assert_eq!((chip.erase_count(0), chip.erase_count(1)), (1, 0));
-    assert_eq!(chip.erase(4), Err(Error::OutOfRange));
-    assert_eq!(chip.program(4 * 4096, &[0]), Err(Error::OutOfRange));
-    assert_eq!(chip.mark_bad(0), Err(Error::Unsupported));
+    assert_eq!(chip.erase(4), Err(FlashError::OutOfRange));
+    assert_eq!(chip.program(4 * 4096, &[0]), Err(FlashError::OutOfRange));
+    assert_eq!(chip.mark_bad(0), Err(FlashError::Unsupported));
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn a_cut_program_ends_at_some_byte() {
     for (how, seed) in Tear::ALL.into_iter().flat_map(|how| (0..20).map(move |seed| (how, seed))) {
         let mut chip = NorChip { seed, ..chip() };
         chip.power_mut().cut_at(1, how);
-        assert_eq!(chip.program(0, &[0x55; 768]), Err(Error::PowerLost));
-        assert_eq!(chip.read(0, &mut [0]), Err(Error::PowerLost));
+        assert_eq!(chip.program(0, &[0x55; 768]), Err(FlashError::PowerLost));
+        assert_eq!(chip.read(0, &mut [0]), Err(FlashError::PowerLost));
         chip.power_mut().on();
         assert_eq!(read(&chip, 0, 256), [0x55; 256]);
         let cells = read(&chip, 256, 256);
@@ -74,7 +74,7 @@ fn a_cut_erase_leaves_zeros_from_the_end_a_mixture_or_nearly_nothing() {
         let mut chip = chip();
         chip.program(0, &[0x55; 4096]).unwrap();
         chip.power_mut().cut_at(16, how);
-        assert_eq!(chip.erase(0), Err(Error::PowerLost));
+        assert_eq!(chip.erase(0), Err(FlashError::PowerLost));
         chip.power_mut().on();
         let cells = read(&chip, 0, 4096);
         let unstable = cells != read(&chip, 0, 4096);
@@ -101,11 +101,11 @@ fn failures_on_wish_and_of_age() {
     let mut chip = chip();
     chip.power_mut().fail_at(0);
     chip.power_mut().fail_at(1);
-    assert_eq!(chip.program(3, &[0]), Err(Error::ProgramFailed { offset: 3 }));
-    assert_eq!(chip.erase(0), Err(Error::EraseFailed { block: 0 }));
+    assert_eq!(chip.program(3, &[0]), Err(FlashError::ProgramFailed { offset: 3 }));
+    assert_eq!(chip.erase(0), Err(FlashError::EraseFailed { block: 0 }));
     chip.erase(0).unwrap();
     chip.wear_out(0, 200_000);
-    assert_eq!(chip.erase(0), Err(Error::EraseFailed { block: 0 }));
+    assert_eq!(chip.erase(0), Err(FlashError::EraseFailed { block: 0 }));
     chip.erase(1).unwrap();
 }
 
@@ -121,7 +121,7 @@ fn worlds_are_forked_and_images_go_in_and_out() {
     let mut third = self::chip();
     third.load(&image[..6000]).unwrap();
     assert_eq!(third.image(), image);
-    assert_eq!(third.load(&[0; 4 * 4096 + 1]), Err(Error::OutOfRange));
+    assert_eq!(third.load(&[0; 4 * 4096 + 1]), Err(FlashError::OutOfRange));
     for profile in PROFILES {
         assert_eq!(Profile::named(profile.name), Some(profile.clone()));
         assert_eq!(profile.geometry().size, 16 << 20);

@@ -11,14 +11,14 @@ const PAGE: u64 = 2048;
 /// Pages of known bytes; counts how often each page is read. Page 5 needs correction, page 7 cannot
 /// be corrected, page 9 cannot be read at all.
 struct Pages {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     reads: Vec<AtomicU64>,
 }
 
 impl Pages {
     fn new(pages: u64, ecc_strength: u32) -> Self {
-        let nand = Geometry::nand(pages * PAGE - 100, 1 << 17, PAGE as u32, PAGE as u32);
-        let geometry = Geometry { oob_size: 64, ecc_strength, ..nand };
+        let nand = FlashGeometry::nand(pages * PAGE - 100, 1 << 17, PAGE as u32, PAGE as u32);
+        let geometry = FlashGeometry { oob_size: 64, ecc_strength, ..nand };
         Self { geometry, reads: (0..pages).map(|_| AtomicU64::new(0)).collect() }
     }
 
@@ -28,11 +28,11 @@ impl Pages {
 }
 
 impl Flash for Pages {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let mut corrected = Corrected::NONE;
         let mut failed = Ok(());
@@ -41,8 +41,8 @@ impl Flash for Pages {
             self.reads[page as usize].fetch_add(1, Ordering::Relaxed);
             match page {
                 5 => corrected += Corrected { bits: 3, worst_step: 2 },
-                7 => failed = Err(Error::Uncorrectable { offset: 7 * PAGE + 512 }),
-                9 => return Err(Error::Os(5)),
+                7 => failed = Err(FlashError::Uncorrectable { offset: 7 * PAGE + 512 }),
+                9 => return Err(FlashError::Os(5)),
                 _ => {}
             }
         }
@@ -69,7 +69,7 @@ fn every_read_answers_as_the_flash_itself() {
             let ours_said = cached.read(offset, &mut ours);
             let theirs_said = plain.read(offset, &mut theirs);
             assert_eq!(ours_said, theirs_said, "{len} bytes at {offset}");
-            if matches!(ours_said, Ok(_) | Err(Error::Uncorrectable { .. })) {
+            if matches!(ours_said, Ok(_) | Err(FlashError::Uncorrectable { .. })) {
                 assert_eq!(ours, theirs, "{len} bytes at {offset}");
             }
         }

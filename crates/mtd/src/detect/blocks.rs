@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use flysch_api::flash::{Error, Flash, Geometry, Kind};
+use flysch_api::flash::{Flash, FlashError, FlashGeometry, Kind};
 use flysch_wire::jffs2::{Header, NodeType, SummaryTrailer, padded};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 
@@ -26,7 +26,7 @@ pub(super) struct Blocks {
     /// Where the first block starts.
     pub(super) start: u64,
     /// The geometry of the flash.
-    pub(super) geometry: Geometry,
+    pub(super) geometry: FlashGeometry,
     /// How their size was determined.
     pub(super) basis: Basis,
     /// Evidence against the hints.
@@ -39,7 +39,7 @@ pub(super) fn geometry<F: Flash>(
     hit: &Hit,
     end: u64,
     hints: &Hints,
-) -> Result<Blocks, Error> {
+) -> Result<Blocks, FlashError> {
     match hit.content {
         Content::Ubi { vid_header_offset, data_offset } => {
             ubi_blocks(flash, hit, end, hints, (vid_header_offset, data_offset))
@@ -47,7 +47,8 @@ pub(super) fn geometry<F: Flash>(
         Content::Ubifs { leb_size, .. } => {
             let (erase_size, basis, conflict) = size(hints, Some(leb_size));
             let size = end - hit.offset;
-            let geometry = Geometry { kind: Kind::UbiVolume, ..Geometry::nor(size, erase_size) };
+            let geometry =
+                FlashGeometry { kind: Kind::UbiVolume, ..FlashGeometry::nor(size, erase_size) };
             Ok(Blocks { start: hit.offset, geometry, basis, conflict })
         }
         Content::Jffs2(order) => {
@@ -76,14 +77,14 @@ fn ubi_blocks<F: Flash>(
     end: u64,
     hints: &Hints,
     (vid_header_offset, data_offset): (u32, u32),
-) -> Result<Blocks, Error> {
+) -> Result<Blocks, FlashError> {
     let below = *flash.geometry();
     let bytes = end - hit.offset;
     let spacing = ubi_spacing(flash, hit.offset)?.and_then(|size| u32::try_from(size).ok());
     let (erase_size, basis, mut conflict) = size(hints, spacing);
     let geometry = match below.oob_size {
         0 => ubi_geometry(bytes, erase_size, vid_header_offset, data_offset, hints),
-        _ => Geometry { size: bytes, erase_size, ..below },
+        _ => FlashGeometry { size: bytes, erase_size, ..below },
     };
     // Where out-of-band bytes are, they show the page.
     if let Some(named) = hints.page_size.filter(|&named| named != 0)
@@ -96,7 +97,13 @@ fn ubi_blocks<F: Flash>(
     Ok(Blocks { start: hit.offset, geometry, basis, conflict })
 }
 
-fn jffs2_blocks(nodes: &Nodes, below: &Geometry, hit: &Hit, end: u64, hints: &Hints) -> Blocks {
+fn jffs2_blocks(
+    nodes: &Nodes,
+    below: &FlashGeometry,
+    hit: &Hit,
+    end: u64,
+    hints: &Hints,
+) -> Blocks {
     let bytes = end - hit.offset;
     let (erase_size, basis, mut conflict) = size(hints, nodes.erase_size());
     if basis == Basis::Named {
@@ -109,9 +116,9 @@ fn jffs2_blocks(nodes: &Nodes, below: &Geometry, hit: &Hit, end: u64, hints: &Hi
         conflict = seen.map(|seen| Conflict { what: "erase block", named: erase_size, seen });
     }
     let geometry = match (below.oob_size, hints.page_size) {
-        (0, Some(page)) => Geometry::nand(bytes, erase_size, page, page),
-        (0, None) => Geometry::nor(bytes, erase_size),
-        _ => Geometry { size: bytes, erase_size, ..*below },
+        (0, Some(page)) => FlashGeometry::nand(bytes, erase_size, page, page),
+        (0, None) => FlashGeometry::nor(bytes, erase_size),
+        _ => FlashGeometry { size: bytes, erase_size, ..*below },
     };
     let start = nodes.first_block(u64::from(erase_size), hit.offset);
     Blocks { start, geometry, basis, conflict }
@@ -124,10 +131,10 @@ fn ubi_geometry(
     vid_header_offset: u32,
     data_offset: u32,
     hints: &Hints,
-) -> Geometry {
+) -> FlashGeometry {
     let sub_page = if vid_header_offset.is_power_of_two() { vid_header_offset } else { 1 };
     if sub_page <= EC_HEADER_SIZE as u32 && hints.page_size.is_none() {
-        return Geometry::nor(size, erase_size);
+        return FlashGeometry::nor(size, erase_size);
     }
     // The data begins at the first page behind the header: the page is at most that, and if there
     // are sub-pages it is more than one of them.
@@ -135,15 +142,15 @@ fn ubi_geometry(
         let largest = 1 << data_offset.trailing_zeros().min(31);
         if data_offset == 2 * sub_page { sub_page } else { largest.max(sub_page) }
     });
-    Geometry::nand(size, erase_size, page, sub_page.min(page))
+    FlashGeometry::nand(size, erase_size, page, sub_page.min(page))
 }
 
 /// The distance between erase counter headers, from the first one at `start` on. The shortest
 /// distance seen is right: blocks may lack a header, but none has two. `None` if there is only one.
-pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
+pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, FlashError> {
     let size = flash.geometry().size;
     let mut header = [0; EC_HEADER_SIZE];
-    let is_header = |at: u64, header: &mut [u8]| -> Result<bool, Error> {
+    let is_header = |at: u64, header: &mut [u8]| -> Result<bool, FlashError> {
         let len = read_some(flash, at, header)?;
         Ok(EcHeader::parse(&header[..len]).is_ok())
     };
@@ -166,7 +173,7 @@ pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>
 
 /// The most common distance between headers near `start`: for blocks whose size is not a power of
 /// two, and if most blocks are erased.
-fn most_frequent_distance<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
+fn most_frequent_distance<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, FlashError> {
     let end = flash.geometry().size.min(start.saturating_add(2 * ERASE_SIZE_MAX + 1));
     let mut window = vec![0; WINDOW + EC_HEADER_SIZE];
     let mut first: Option<EcHeader> = None;
@@ -207,7 +214,7 @@ impl Nodes {
         start: u64,
         end: u64,
         order: flysch_wire::jffs2::ByteOrder,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, FlashError> {
         let len = usize::try_from((end - start).min(SAMPLE_MAX)).unwrap_or(0);
         let mut bytes = vec![0; len];
         let len = read_some(flash, start, &mut bytes)?;

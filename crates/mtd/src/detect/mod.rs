@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use flysch_api::flash::{Error, Flash, Geometry};
+use flysch_api::flash::{Flash, FlashError, FlashGeometry};
 use flysch_wire::jffs2::{self, ByteOrder};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
@@ -77,7 +77,7 @@ pub struct Region {
     /// Range in the image, bytes, not counting out-of-band bytes.
     pub range: Range<u64>,
     /// The geometry of the flash below it; `size` is that of the range.
-    pub geometry: Geometry,
+    pub geometry: FlashGeometry,
     /// How the size of its erase blocks was determined.
     pub basis: Basis,
     /// A hint that the content contradicts.
@@ -167,7 +167,7 @@ struct Hit {
 ///
 /// # Errors
 /// If the flash cannot be read; bit errors are not an error here.
-pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error> {
+pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, FlashError> {
     let size = flash.geometry().size;
     let mut regions: Vec<Region> = vec![];
     let mut at = 0;
@@ -182,7 +182,7 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
         if is_jffs2 && at == 0 && is_erased_up_to(flash, start, geometry.erase_size)? {
             start = 0;
         }
-        let geometry = Geometry { size: end - start, ..geometry };
+        let geometry = FlashGeometry { size: end - start, ..geometry };
         let (content, range) = (hit.content, start..end);
         regions.push(Region { content, range, geometry, basis, conflict });
         at = end;
@@ -194,7 +194,7 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
 }
 
 /// Whether everything before `end` consists of whole erased blocks.
-fn is_erased_up_to<F: Flash>(flash: &F, end: u64, erase_size: u32) -> Result<bool, Error> {
+fn is_erased_up_to<F: Flash>(flash: &F, end: u64, erase_size: u32) -> Result<bool, FlashError> {
     if !end.is_multiple_of(u64::from(erase_size)) {
         return Ok(false);
     }
@@ -254,18 +254,18 @@ fn recognise_jffs2(bytes: &[u8], order: ByteOrder) -> Option<Content> {
 }
 
 /// Reads `window` at `offset`, as far as the flash goes; bit errors are ignored.
-fn read_some<F: Flash>(flash: &F, offset: u64, window: &mut [u8]) -> Result<usize, Error> {
+fn read_some<F: Flash>(flash: &F, offset: u64, window: &mut [u8]) -> Result<usize, FlashError> {
     let left = flash.geometry().size.saturating_sub(offset);
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(window.len());
     match flash.read(offset, &mut window[..len]) {
-        Ok(_) | Err(Error::Uncorrectable { .. }) => Ok(len),
+        Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(len),
         Err(other) => Err(other),
     }
 }
 
 /// The first recognised structure at or after `from`: at any position near the front of the image
 /// or near `from`, further on only where partitions start.
-fn next_hit<F: Flash>(flash: &F, from: u64) -> Result<Option<Hit>, Error> {
+fn next_hit<F: Flash>(flash: &F, from: u64) -> Result<Option<Hit>, FlashError> {
     let size = flash.geometry().size;
     let mut window = vec![0; WINDOW + OVERLAP];
     let mut at = from;
@@ -288,7 +288,7 @@ fn next_aligned_hit<F: Flash>(
     flash: &F,
     from: u64,
     inside: Option<Content>,
-) -> Result<Option<Hit>, Error> {
+) -> Result<Option<Hit>, FlashError> {
     let size = flash.geometry().size;
     let need = if inside.is_some() { OVERLAP } else { PARTITION_ALIGNMENT as usize + OVERLAP };
     let mut window = vec![0; need];
@@ -313,7 +313,7 @@ fn next_aligned_hit<F: Flash>(
 }
 
 /// Where the content that starts with `hit` ends.
-fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, Error> {
+fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, FlashError> {
     let size = flash.geometry().size;
     match hit.content {
         Content::Ubifs { size: len, .. } => Ok(hit.offset.saturating_add(len.max(1)).min(size)),
@@ -333,7 +333,7 @@ fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, Erro
 }
 
 /// UBI ends where something else starts outside its blocks.
-fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> {
+fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, FlashError> {
     let size = flash.geometry().size;
     let mut window = vec![0; OVERLAP];
     let mut end = start + spacing;
@@ -362,8 +362,8 @@ fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> 
 ///
 /// # Errors
 /// If the storage cannot be read.
-pub fn plain_regions<S: Storage>(storage: S, hints: &Hints) -> Result<Vec<Region>, Error> {
-    regions(&FlashImage::new(storage, Geometry::nor(0, 1 << 16)), hints)
+pub fn plain_regions<S: Storage>(storage: S, hints: &Hints) -> Result<Vec<Region>, FlashError> {
+    regions(&FlashImage::new(storage, FlashGeometry::nor(0, 1 << 16)), hints)
 }
 
 /// Everything that was detected in an image.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::Error;
+use flysch_api::flash::FlashError;
 use flysch_wire::jffs2::{self, ByteOrder, Inode, NodeType};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
@@ -47,7 +47,10 @@ const PAGES_TRIED: usize = 64;
 ///
 /// # Errors
 /// If the storage cannot be read.
-pub fn page_format<S: Storage>(storage: &S, hints: &Hints) -> Result<Option<PageFormat>, Error> {
+pub fn page_format<S: Storage>(
+    storage: &S,
+    hints: &Hints,
+) -> Result<Option<PageFormat>, FlashError> {
     let size = usize::try_from(storage.size()).unwrap_or(usize::MAX);
     let start = first_used(storage)?;
     let mut sample = vec![0; SAMPLE_MAX.min(size - start.min(size))];
@@ -130,7 +133,7 @@ fn layout(page_size: u32, oob_size: usize, ecc: &Ecc) -> Option<OobLayout> {
 
 /// Where the first bytes lie from which something can be learnt, rounded down. For many megabytes,
 /// blocks may be erased except for markers in their out-of-band bytes.
-fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
+fn first_used<S: Storage>(storage: &S) -> Result<usize, FlashError> {
     let mut window = vec![0; 64 << 10];
     let mut first = None;
     let mut at = 0;

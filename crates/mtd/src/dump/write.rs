@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use flysch_api::flash::{Error, Flash, FlashMut, OobMode, PagesMut};
+use flysch_api::flash::{Flash, FlashError, FlashMut, OobMode, PagesMut};
 
 use super::Nand;
 use crate::OobLayout;
@@ -14,9 +14,9 @@ impl<P: PagesMut> Nand<P> {
     /// Existing content of these blocks is lost.
     ///
     /// # Errors
-    /// As [`FlashMut::erase`] and [`FlashMut::program`]; [`Error::Unsupported`] if there is no good
-    /// block for it.
-    pub fn keep_table(&mut self) -> Result<(), Error> {
+    /// As [`FlashMut::erase`] and [`FlashMut::program`]; [`FlashError::Unsupported`] if there is no
+    /// good block for it.
+    pub fn keep_table(&mut self) -> Result<(), FlashError> {
         let mut table = match self.table.take() {
             Some(table) => table,
             None => self.table_from_markers()?,
@@ -29,10 +29,10 @@ impl<P: PagesMut> Nand<P> {
 
     /// Writes the table and then its mirror, each into its current block or into a free one of the
     /// last four; while one is written the other stays intact.
-    fn store_table(&mut self, table: &mut BadBlockTable) -> Result<(), Error> {
+    fn store_table(&mut self, table: &mut BadBlockTable) -> Result<(), FlashError> {
         table.version = table.version.wrapping_add(1);
         let homes = table.homes(self)?;
-        let mut done = Err(Error::Unsupported);
+        let mut done = Err(FlashError::Unsupported);
         let mut taken = None;
         for (copy, candidates) in homes.iter().enumerate() {
             for &block in candidates.iter().filter(|&&block| Some(block) != taken) {
@@ -42,7 +42,7 @@ impl<P: PagesMut> Nand<P> {
                         table.block = block;
                         break;
                     }
-                    Err(Error::EraseFailed { .. } | Error::ProgramFailed { .. }) => {
+                    Err(FlashError::EraseFailed { .. } | FlashError::ProgramFailed { .. }) => {
                         table.set(block, BlockState::Worn);
                     }
                     Err(other) => return Err(other),
@@ -52,7 +52,12 @@ impl<P: PagesMut> Nand<P> {
         done
     }
 
-    fn store_copy(&mut self, table: &BadBlockTable, copy: usize, block: u32) -> Result<(), Error> {
+    fn store_copy(
+        &mut self,
+        table: &BadBlockTable,
+        copy: usize,
+        block: u32,
+    ) -> Result<(), FlashError> {
         self.pages.erase_pages(block)?;
         let page_size = self.format.page_size as usize;
         let first = u64::from(block) * u64::from(self.geometry.pages_per_block());
@@ -74,11 +79,11 @@ impl<P: PagesMut> Nand<P> {
 }
 
 impl<P: PagesMut> FlashMut for Nand<P> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let unit = u64::from(self.geometry.sub_page_size);
         if !offset.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let page_size = u64::from(self.format.page_size);
         let mut at = offset;
@@ -96,7 +101,7 @@ impl<P: PagesMut> FlashMut for Nand<P> {
         Ok(())
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         let page = self.page_of_oob(offset, mode, data.len())?;
         let layout = &self.format.oob;
         let mut oob = vec![0xFF; layout.size];
@@ -107,21 +112,21 @@ impl<P: PagesMut> FlashMut for Nand<P> {
         self.pages.program_page(page, self.format.page_size as usize, &oob)
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         if self.is_bad(block)? {
-            return Err(Error::BadBlock { block });
+            return Err(FlashError::BadBlock { block });
         }
         self.pages.erase_pages(block)
     }
 
     /// As in Linux: the block is erased if it still can be, then its marker is cleared, then the
     /// table is written if one is kept. Either of marker and table suffices.
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         if self.is_bad(block)? {
             return Ok(());
         }
-        if self.pages.erase_pages(block) == Err(Error::PowerLost) {
-            return Err(Error::PowerLost);
+        if self.pages.erase_pages(block) == Err(FlashError::PowerLost) {
+            return Err(FlashError::PowerLost);
         }
         let first = u64::from(block) * u64::from(self.geometry.pages_per_block());
         let marked = self.pages.program_page(first, self.marker_column(), &[0]);
@@ -130,12 +135,12 @@ impl<P: PagesMut> FlashMut for Nand<P> {
         let stored = if table.is_kept() { self.store_table(&mut table) } else { marked };
         self.table = Some(table);
         match stored {
-            Err(Error::PowerLost) => stored,
+            Err(FlashError::PowerLost) => stored,
             _ => stored.or(marked),
         }
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.pages.sync_pages()
     }
 }

@@ -1,7 +1,7 @@
 use std::string::ToString;
 use std::vec;
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry};
 use flysch_api::volume;
 
 use super::*;
@@ -11,16 +11,16 @@ use crate::{AttachOptions, Ubi, find_images};
 #[derive(Clone)]
 struct Memory {
     bytes: Vec<u8>,
-    geometry: Geometry,
+    geometry: FlashGeometry,
 }
 
 impl Flash for Memory {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let from = self.bytes.get(address as usize..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(from.ok_or(Error::OutOfRange)?);
+        buffer.copy_from_slice(from.ok_or(FlashError::OutOfRange)?);
         Ok(Corrected::NONE)
     }
 }
@@ -103,7 +103,7 @@ fn what_is_made_attaches() {
     maker.add(NewVolume { alignment: 100_000, ..volume(2, "aligned", 250_000) }).unwrap();
     let bytes = image(&maker);
     assert_eq!(bytes.len() as u64, maker.blocks() * u64::from(NAND.peb_size));
-    let geometry = Geometry::nor(bytes.len() as u64, NAND.peb_size);
+    let geometry = FlashGeometry::nor(bytes.len() as u64, NAND.peb_size);
     let flash = Memory { bytes, geometry };
     let found = find_images(&flash, None);
     let ubi = Ubi::attach(flash, found[0], &AttachOptions::default()).unwrap();

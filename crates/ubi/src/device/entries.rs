@@ -3,10 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_wire::ubi::fastmap::{MapHeader, Volume};
+use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
 use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME, VidHeader, VolumeKind, VolumeRecord, crc32};
 
-use super::Error;
+use super::UbiError;
 use super::wear::{State, Wear};
 
 /// A LEB without a block.
@@ -79,8 +79,8 @@ impl Volumes {
         self.entries.remove(&id)
     }
 
-    pub(super) fn entry(&self, id: u32) -> Result<&Entry, Error> {
-        self.entries.get(&id).ok_or(Error::NoVolume(id))
+    pub(super) fn entry(&self, id: u32) -> Result<&Entry, UbiError> {
+        self.entries.get(&id).ok_or(UbiError::NoVolume(id))
     }
 
     /// Id of the volume of this name.
@@ -91,7 +91,7 @@ impl Volumes {
     }
 
     /// A header for a LEB, without sequence number.
-    pub(super) fn header(&self, volume: u32, lnum: u32) -> Result<VidHeader, Error> {
+    pub(super) fn header(&self, volume: u32, lnum: u32) -> Result<VidHeader, UbiError> {
         let entry = self.entry(volume)?;
         Ok(VidHeader {
             kind: entry.kind,
@@ -113,7 +113,7 @@ impl Volumes {
         volume: u32,
         lnum: u32,
         data: &[u8],
-    ) -> Result<VidHeader, Error> {
+    ) -> Result<VidHeader, UbiError> {
         let plain = self.header(volume, lnum)?;
         Ok(VidHeader { copy: true, data_size: data.len() as u32, data_crc: crc32(data), ..plain })
     }
@@ -138,8 +138,13 @@ impl Volumes {
     }
 
     /// Maps a LEB to another block, or to none; returns the previous one.
-    pub(super) fn remap(&mut self, volume: u32, lnum: u32, peb: u32) -> Result<Option<u32>, Error> {
-        let slot = self.slot(volume, lnum).ok_or(Error::NoVolume(volume))?;
+    pub(super) fn remap(
+        &mut self,
+        volume: u32,
+        lnum: u32,
+        peb: u32,
+    ) -> Result<Option<u32>, UbiError> {
+        let slot = self.slot(volume, lnum).ok_or(UbiError::NoVolume(volume))?;
         let old = core::mem::replace(slot, peb);
         Ok((old != UNMAPPED).then_some(old))
     }
@@ -165,7 +170,7 @@ impl Volumes {
                 VolumeKind::Dynamic => u64::from(usable) * entry.map.len() as u64,
             };
             let last = (used % u64::from(usable)) as u32;
-            let volume = Volume {
+            let volume = FastmapVolume {
                 volume: id,
                 kind: entry.kind,
                 data_pad: entry.data_pad,

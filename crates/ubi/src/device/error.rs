@@ -31,7 +31,7 @@ pub enum ReadOnly {
         block: u32,
     },
     /// The flash failed in a way that using another block does not help.
-    Flash(flash::Error),
+    Flash(flash::FlashError),
     /// A block contradicts the fastmap, which was trusted.
     Fastmap {
         /// The block.
@@ -91,7 +91,7 @@ impl core::error::Error for ReadOnly {
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum UbiError {
     /// Attaching failed.
     Attach(AttachError),
     /// The flash contains UBI but must not be written; the text says what is wrong and what to do.
@@ -99,7 +99,7 @@ pub enum Error {
     /// The flash's geometry or an option is not suitable for UBI.
     Shape(&'static str),
     /// The flash failed; the device keeps working.
-    Flash(flash::Error),
+    Flash(flash::FlashError),
     /// The device does not accept changes.
     ReadOnly(ReadOnly),
     /// Not enough blocks.
@@ -123,7 +123,7 @@ pub enum Error {
     UpdateUnfinished(u32),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for UbiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Attach(error) => write!(f, "{error}"),
@@ -147,7 +147,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {
+impl core::error::Error for UbiError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Attach(error) => Some(error),
@@ -158,23 +158,23 @@ impl core::error::Error for Error {
     }
 }
 
-impl From<AttachError> for Error {
+impl From<AttachError> for UbiError {
     fn from(error: AttachError) -> Self {
         Self::Attach(error)
     }
 }
 
-impl From<flash::Error> for Error {
-    fn from(error: flash::Error) -> Self {
+impl From<flash::FlashError> for UbiError {
+    fn from(error: flash::FlashError) -> Self {
         Self::Flash(error)
     }
 }
 
 /// The error that the user of a volume gets.
-impl From<Error> for flash::Error {
-    fn from(error: Error) -> Self {
+impl From<UbiError> for flash::FlashError {
+    fn from(error: UbiError) -> Self {
         match error {
-            Error::Flash(error) | Error::ReadOnly(ReadOnly::Flash(error)) => error,
+            UbiError::Flash(error) | UbiError::ReadOnly(ReadOnly::Flash(error)) => error,
             _ => Self::WriteProtected,
         }
     }

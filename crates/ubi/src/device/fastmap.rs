@@ -25,7 +25,7 @@ use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::crc32;
 use flysch_wire::ubi::fastmap::{BLOCKS_MAX, START_MAX, Superblock};
 
-use super::Error;
+use super::UbiError;
 use super::lebs::Lebs;
 use super::wear::State;
 use crate::scan::Evidence;
@@ -65,7 +65,7 @@ impl Fastmaps {
 
 impl<F: FlashMut> Lebs<F> {
     /// Called before a block is taken: writes a new fastmap if a pool is empty.
-    pub(super) fn fill_user_pool(&mut self) -> Result<(), Error> {
+    pub(super) fn fill_user_pool(&mut self) -> Result<(), UbiError> {
         if !self.pebs.has_fastmap() || self.pebs.maps.is_writing {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl<F: FlashMut> Lebs<F> {
 
     /// Called before a LEB is moved: writes a new fastmap if the pool for moves is empty and would
     /// be refilled.
-    pub(super) fn fill_move_pool(&mut self) -> Result<(), Error> {
+    pub(super) fn fill_move_pool(&mut self) -> Result<(), UbiError> {
         let is_empty = self.pebs.wear.pools.as_ref().is_some_and(|pools| pools.moves.is_empty());
         let enough = self.pebs.wear.free.len() >= self.pebs.pool_sizes().fastmap + 2;
         if !is_empty || !enough || self.pebs.maps.is_writing || !self.pebs.has_fastmap() {
@@ -92,12 +92,12 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Linux does not trust a fastmap whose pools hold blocks of volumes that it does not list.
-    pub(super) fn volumes_changed(&mut self) -> Result<(), Error> {
+    pub(super) fn volumes_changed(&mut self) -> Result<(), UbiError> {
         if self.pebs.maps.current.is_empty() { Ok(()) } else { self.write_fastmap() }
     }
 
     /// Writes a fastmap. If that fails, there is none on the flash.
-    pub(super) fn write_fastmap(&mut self) -> Result<(), Error> {
+    pub(super) fn write_fastmap(&mut self) -> Result<(), UbiError> {
         if !self.pebs.has_fastmap() {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Returns `false` if there is no room, or programming failed.
-    fn replace_fastmap(&mut self) -> Result<bool, Error> {
+    fn replace_fastmap(&mut self) -> Result<bool, UbiError> {
         let sizes = self.pebs.pool_sizes();
         while self.pebs.wear.free.len() < 2 * sizes.fastmap + 2 && self.pebs.erase_next()? {}
         let Some(blocks) = self.fastmap_place(sizes.fastmap)? else { return Ok(false) };
@@ -159,7 +159,7 @@ impl<F: FlashMut> Lebs<F> {
 
     /// Erased blocks for a fastmap, the anchor first: from the pools of the current one or, once
     /// that is invalid, any. `None` if there are none.
-    fn fastmap_place(&mut self, count: usize) -> Result<Option<Vec<u32>>, Error> {
+    fn fastmap_place(&mut self, count: usize) -> Result<Option<Vec<u32>>, UbiError> {
         while let Some(blocks) = self.pebs.wear.take_members(count) {
             let is_erased = |&peb: &u32| {
                 self.pebs.wear.pebs[peb as usize].checked || self.pebs.io.looks_erased(peb)
@@ -184,7 +184,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(Some(blocks))
     }
 
-    fn free_anchor(&mut self) -> Result<Option<u32>, Error> {
+    fn free_anchor(&mut self) -> Result<Option<u32>, UbiError> {
         for _ in 0..START_MAX {
             if let Some(peb) = self.pebs.wear.take_below(START_MAX) {
                 if self.pebs.wear.pebs[peb as usize].checked || self.pebs.io.looks_erased(peb) {
@@ -209,7 +209,7 @@ impl<F: FlashMut> Lebs<F> {
 
     /// If the anchors, which must be among the first blocks, were erased much more often, moves a
     /// LEB that has not changed for a long time out of the first blocks.
-    pub(super) fn level_anchor(&mut self) -> Result<(), Error> {
+    pub(super) fn level_anchor(&mut self) -> Result<(), UbiError> {
         if !core::mem::take(&mut self.pebs.maps.look_at_anchor) {
             return Ok(());
         }

@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Error as FlashError, FlashMut};
+use flysch_api::flash::{FlashError, FlashMut};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, VID_HEADER_SIZE};
 
 use super::io::Io;
-use super::{DeviceOptions, Error, ReadOnly, UbiDevice, open};
+use super::{DeviceOptions, ReadOnly, UbiDevice, UbiError, open};
 use crate::Offsets;
 
 /// How a flash is formatted.
@@ -34,12 +34,13 @@ impl<F: FlashMut> UbiDevice<F> {
     /// erased are marked bad.
     ///
     /// # Errors
-    /// [`Error::Shape`] with nothing done; [`Error::ReadOnly`] or [`Error::Flash`] partway.
+    /// [`UbiError::Shape`] with nothing done; [`UbiError::ReadOnly`] or [`UbiError::Flash`]
+    /// partway.
     pub fn format(
         mut flash: F,
         format: &FormatOptions,
         options: &DeviceOptions,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, UbiError> {
         let mut image = open::whole(flash.geometry(), options)?;
         image.image_sequence = format.image_sequence;
         let offsets = offsets(&flash, format, options)?;
@@ -61,7 +62,7 @@ impl<F: FlashMut> UbiDevice<F> {
                 {
                     io.flash.mark_bad(peb)?;
                 }
-                Err(error) => return Err(Error::ReadOnly(ReadOnly::Flash(error))),
+                Err(error) => return Err(UbiError::ReadOnly(ReadOnly::Flash(error))),
             }
         }
         let mut device = Self::attach(flash, options)?;
@@ -85,7 +86,7 @@ fn offsets<F: FlashMut>(
     flash: &F,
     format: &FormatOptions,
     options: &DeviceOptions,
-) -> Result<Offsets, Error> {
+) -> Result<Offsets, UbiError> {
     let geometry = flash.geometry();
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     // A write size that the flash does not know says nothing about parts of it.
@@ -101,7 +102,7 @@ fn offsets<F: FlashMut>(
         Some(data) if data < geometry.erase_size && vid_header.is_multiple_of(8) => {
             Ok(Offsets { vid_header, data })
         }
-        _ => Err(Error::Shape(
+        _ => Err(UbiError::Shape(
             "the identifier header lies behind the end of the erase block, or not at a multiple \
              of 8",
         )),

@@ -8,7 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error, FlashMut, Kind};
+use flysch_api::flash::{Corrected, FlashError, FlashMut, Kind};
 use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
 
 use crate::blocks::{TORTURE_PATTERNS, is_blank};
@@ -55,7 +55,7 @@ impl<F: FlashMut> Io<F> {
     }
 
     /// A header in as many units as it needs, placed at the unit that contains its offset.
-    fn program_header(&mut self, peb: u32, offset: u32, header: &[u8]) -> Result<(), Error> {
+    fn program_header(&mut self, peb: u32, offset: u32, header: &[u8]) -> Result<(), FlashError> {
         let unit = self.shape.header_unit;
         let start = offset - offset % unit;
         let inside = (offset - start) as usize;
@@ -65,7 +65,7 @@ impl<F: FlashMut> Io<F> {
         self.flash.program(self.at(peb, start), &bytes)
     }
 
-    pub(crate) fn write_ec(&mut self, peb: u32, erase_counter: u32) -> Result<(), Error> {
+    pub(crate) fn write_ec(&mut self, peb: u32, erase_counter: u32) -> Result<(), FlashError> {
         let header = EcHeader {
             erase_counter: u64::from(erase_counter),
             vid_header_offset: self.shape.offsets.vid_header,
@@ -75,12 +75,17 @@ impl<F: FlashMut> Io<F> {
         self.program_header(peb, 0, &header.emit())
     }
 
-    pub(crate) fn write_vid(&mut self, peb: u32, vid: &VidHeader) -> Result<(), Error> {
+    pub(crate) fn write_vid(&mut self, peb: u32, vid: &VidHeader) -> Result<(), FlashError> {
         self.program_header(peb, self.shape.offsets.vid_header, &vid.emit())
     }
 
     /// Programs data; the last unit is padded with 0xFF.
-    pub(crate) fn write_data(&mut self, peb: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write_data(
+        &mut self,
+        peb: u32,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), FlashError> {
         if data.is_empty() {
             return Ok(());
         }
@@ -104,11 +109,11 @@ impl<F: FlashMut> Io<F> {
         peb: u32,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         let mut tries = 0;
         loop {
             match self.flash.read(self.at(peb, offset), buffer) {
-                Err(Error::Uncorrectable { .. }) if tries < RETRIES => tries += 1,
+                Err(FlashError::Uncorrectable { .. }) if tries < RETRIES => tries += 1,
                 result => return result,
             }
         }
@@ -119,7 +124,7 @@ impl<F: FlashMut> Io<F> {
         peb: u32,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<Corrected, Error> {
+    ) -> Result<Corrected, FlashError> {
         self.read(peb, self.shape.offsets.data + offset, buffer)
     }
 
@@ -161,11 +166,11 @@ impl<F: FlashMut> Io<F> {
         peb: u32,
         erase_counter: u32,
         torture: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FlashError> {
         if self.flash.geometry().kind == Kind::Nor {
             match self.spoil_headers(peb) {
                 // It is erased in any case.
-                Ok(()) | Err(Error::ProgramFailed { .. }) => {}
+                Ok(()) | Err(FlashError::ProgramFailed { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -176,29 +181,29 @@ impl<F: FlashMut> Io<F> {
         self.write_ec(peb, erase_counter)
     }
 
-    pub(crate) fn erase_only(&mut self, peb: u32) -> Result<(), Error> {
+    pub(crate) fn erase_only(&mut self, peb: u32) -> Result<(), FlashError> {
         let mut tries = 0;
         loop {
             match self.flash.erase(peb) {
-                Err(Error::EraseFailed { .. }) if tries < RETRIES => tries += 1,
+                Err(FlashError::EraseFailed { .. }) if tries < RETRIES => tries += 1,
                 result => return result,
             }
         }
     }
 
     /// Marks a block bad; if programming the marker fails, it is retried.
-    pub(crate) fn mark_bad(&mut self, peb: u32) -> Result<(), Error> {
+    pub(crate) fn mark_bad(&mut self, peb: u32) -> Result<(), FlashError> {
         let mut tries = 0;
         loop {
             match self.flash.mark_bad(peb) {
-                Err(Error::ProgramFailed { .. }) if tries < RETRIES => tries += 1,
+                Err(FlashError::ProgramFailed { .. }) if tries < RETRIES => tries += 1,
                 result => return result,
             }
         }
     }
 
     /// Clears the first word of each header that might still be taken for a valid one.
-    fn spoil_headers(&mut self, peb: u32) -> Result<(), Error> {
+    fn spoil_headers(&mut self, peb: u32) -> Result<(), FlashError> {
         let unit = self.shape.header_unit.max(4);
         for offset in [0, self.shape.offsets.vid_header] {
             let mut word = [0; 4];
@@ -211,7 +216,7 @@ impl<F: FlashMut> Io<F> {
         Ok(())
     }
 
-    fn torture(&mut self, peb: u32) -> Result<(), Error> {
+    fn torture(&mut self, peb: u32) -> Result<(), FlashError> {
         let size = self.shape.image.peb_size as usize;
         let mut found: Vec<u8> = vec![0; size];
         for pattern in TORTURE_PATTERNS {
@@ -221,7 +226,7 @@ impl<F: FlashMut> Io<F> {
             while !self.bears(peb, pattern, &mut found)? {
                 tries += 1;
                 if tries > TORTURE_REPEATS {
-                    return Err(Error::EraseFailed { block: peb });
+                    return Err(FlashError::EraseFailed { block: peb });
                 }
             }
         }
@@ -229,7 +234,7 @@ impl<F: FlashMut> Io<F> {
     }
 
     /// Whether a block, erased and then filled with `pattern`, reads back correctly both times.
-    fn bears(&mut self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, Error> {
+    fn bears(&mut self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, FlashError> {
         self.erase_only(peb)?;
         if !self.holds(peb, 0xff, found) {
             return Ok(false);

@@ -8,7 +8,7 @@ use flysch_wire::ubi::{LAYOUT_VOLUME, VidHeader, VolumeKind, crc32};
 use super::entries::{Records, UNMAPPED, Volumes};
 use super::pebs::Pebs;
 use super::volumes::table_bytes;
-use super::{BLOCK_TRIES, Error, FREE_LOW, ReadOnly};
+use super::{BLOCK_TRIES, FREE_LOW, ReadOnly, UbiError};
 
 /// The LEBs of the volumes and the blocks that hold them.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         offset: u32,
         buffer: &mut [u8],
-    ) -> Result<Corrected, flash::Error> {
+    ) -> Result<Corrected, flash::FlashError> {
         let Some(peb) = self.lookup(volume, lnum)? else {
             buffer.fill(0xff);
             return Ok(Corrected::NONE);
@@ -48,7 +48,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         offset: u32,
         data: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), UbiError> {
         self.pebs.begin()?;
         self.pay()?;
         let Some(peb) = self.lookup(volume, lnum)? else {
@@ -73,7 +73,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         offset: u32,
         data: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), UbiError> {
         let mut whole: Vec<u8> = alloc::vec![0; offset as usize];
         if let Err(error) = self.read_leb(volume, lnum, 0, &mut whole) {
             return Err(self.pebs.stop(ReadOnly::Flash(error)));
@@ -91,7 +91,7 @@ impl<F: FlashMut> Lebs<F> {
         mut vid: VidHeader,
         offset: u32,
         data: &[u8],
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, UbiError> {
         for _ in 0..=BLOCK_TRIES {
             let peb = self.allocate()?;
             vid.sequence = self.pebs.next_sequence();
@@ -115,7 +115,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         peb: u32,
         torture_old: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), UbiError> {
         self.pebs.wear.occupy(peb, volume, lnum);
         self.swap(volume, lnum, peb, torture_old)
     }
@@ -126,7 +126,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         peb: u32,
         torture_old: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), UbiError> {
         self.pebs.maps.changed = true;
         if let Some(old) = self.volumes.remap(volume, lnum, peb)? {
             self.pebs.wear.give_up(old, torture_old);
@@ -135,7 +135,12 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Replaces a LEB's content atomically. The length has been checked.
-    pub(super) fn change_leb(&mut self, volume: u32, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn change_leb(
+        &mut self,
+        volume: u32,
+        lnum: u32,
+        data: &[u8],
+    ) -> Result<(), UbiError> {
         self.pebs.begin()?;
         self.pay()?;
         // An unfinished copy is only told by the older one that still counts. One is made first
@@ -155,11 +160,11 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Discards a LEB's content.
-    pub(super) fn unmap_leb(&mut self, volume: u32, lnum: u32) -> Result<(), Error> {
+    pub(super) fn unmap_leb(&mut self, volume: u32, lnum: u32) -> Result<(), UbiError> {
         let mapped = self.volumes.entry(volume)?.map.get(lnum as usize);
         if mapped.is_none_or(|peb| *peb == UNMAPPED) {
             return match self.pebs.read_only {
-                Some(why) => Err(Error::ReadOnly(why)),
+                Some(why) => Err(UbiError::ReadOnly(why)),
                 None => Ok(()),
             };
         }
@@ -174,7 +179,7 @@ impl<F: FlashMut> Lebs<F> {
         lnum: u32,
         used_ebs: u32,
         data: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), UbiError> {
         self.pebs.begin()?;
         self.pay()?;
         let plain = self.volumes.header(volume, lnum)?;
@@ -189,8 +194,8 @@ impl<F: FlashMut> Lebs<F> {
     /// first. Returns `true` if there is more to do.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the device is read-only, or became read-only.
-    pub(super) fn work(&mut self, budget: u32) -> Result<bool, Error> {
+    /// [`UbiError::ReadOnly`] if the device is read-only, or became read-only.
+    pub(super) fn work(&mut self, budget: u32) -> Result<bool, UbiError> {
         for _ in 0..budget {
             if !self.has_work() {
                 return Ok(false);
@@ -211,7 +216,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// The share of overdue work that each writing call does.
-    pub(super) fn pay(&mut self) -> Result<(), Error> {
+    pub(super) fn pay(&mut self) -> Result<(), UbiError> {
         self.collect_found();
         if self.pebs.wear.free_count() <= FREE_LOW + self.pebs.account.blocks / 64
             || self.pebs.wants_free()
@@ -234,14 +239,14 @@ impl<F: FlashMut> Lebs<F> {
     /// Erases every discarded block, and makes everything durable.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] or [`Error::Flash`].
-    pub(super) fn sync(&mut self) -> Result<(), Error> {
+    /// [`UbiError::ReadOnly`] or [`UbiError::Flash`].
+    pub(super) fn sync(&mut self) -> Result<(), UbiError> {
         self.collect_found();
         if self.pebs.wear.waiting_count() > 0 {
             self.pebs.begin()?;
             self.pebs.drain()?;
         }
-        self.pebs.io.flash.sync().map_err(Error::Flash)
+        self.pebs.io.flash.sync().map_err(UbiError::Flash)
     }
 
     /// Finishes all pending work and writes the fastmap, if the device has one. The device may be
@@ -249,7 +254,7 @@ impl<F: FlashMut> Lebs<F> {
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    pub(super) fn close(&mut self) -> Result<(), Error> {
+    pub(super) fn close(&mut self) -> Result<(), UbiError> {
         if self.pebs.read_only.is_none() {
             self.sync()?;
             let is_old = self.pebs.maps.changed || self.pebs.maps.current.is_empty();
@@ -258,11 +263,11 @@ impl<F: FlashMut> Lebs<F> {
                 self.write_fastmap()?;
             }
         }
-        self.pebs.io.flash.sync().map_err(Error::Flash)
+        self.pebs.io.flash.sync().map_err(UbiError::Flash)
     }
 
     /// Takes a free block; erases queued blocks until there is one.
-    pub(super) fn allocate(&mut self) -> Result<u32, Error> {
+    pub(super) fn allocate(&mut self) -> Result<u32, UbiError> {
         loop {
             self.fill_user_pool()?;
             while let Some(peb) = self.pebs.wear.take() {
@@ -283,7 +288,7 @@ impl<F: FlashMut> Lebs<F> {
 
     /// Writes both copies of the table, and erases the queued blocks: if the newer table were
     /// damaged, an older copy would become valid again and undo the change.
-    pub(super) fn write_table(&mut self, records: &Records) -> Result<(), Error> {
+    pub(super) fn write_table(&mut self, records: &Records) -> Result<(), UbiError> {
         let bytes = table_bytes(records, self.pebs.leb_size(), self.pebs.write_size());
         self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
         self.change_leb(LAYOUT_VOLUME, 1, &bytes)?;

@@ -74,7 +74,7 @@ use flysch_api::finding::Finding;
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VolumeKind;
 
-pub use error::{Error, ReadOnly};
+pub use error::{ReadOnly, UbiError};
 pub use format::FormatOptions;
 pub use update::Update;
 pub use volume::DeviceVolume;
@@ -305,16 +305,16 @@ impl<F: FlashMut> UbiDevice<F> {
     /// first. Returns `true` if there is more to do.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the device is read-only, or became read-only.
-    pub fn work(&mut self, budget: u32) -> Result<bool, Error> {
+    /// [`UbiError::ReadOnly`] if the device is read-only, or became read-only.
+    pub fn work(&mut self, budget: u32) -> Result<bool, UbiError> {
         self.lebs.work(budget)
     }
 
     /// Erases every discarded block, and makes everything durable.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] or [`Error::Flash`].
-    pub fn sync(&mut self) -> Result<(), Error> {
+    /// [`UbiError::ReadOnly`] or [`UbiError::Flash`].
+    pub fn sync(&mut self) -> Result<(), UbiError> {
         self.lebs.sync()
     }
 
@@ -323,7 +323,7 @@ impl<F: FlashMut> UbiDevice<F> {
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    pub fn close(&mut self) -> Result<(), Error> {
+    pub fn close(&mut self) -> Result<(), UbiError> {
         self.lebs.close()
     }
 
@@ -331,7 +331,7 @@ impl<F: FlashMut> UbiDevice<F> {
     ///
     /// # Errors
     /// As [`close`](Self::close); the flash is then lost too.
-    pub fn detach(mut self) -> Result<F, Error> {
+    pub fn detach(mut self) -> Result<F, UbiError> {
         self.close()?;
         Ok(self.into_flash())
     }

@@ -5,7 +5,7 @@ use flysch_wire::ubi::{VidHeader, VolumeKind, crc32};
 
 use super::lebs::Lebs;
 use super::wear::State;
-use super::{Error, ReadOnly};
+use super::{ReadOnly, UbiError};
 
 /// How a move ended.
 enum Moved {
@@ -18,7 +18,7 @@ enum Moved {
 
 impl<F: FlashMut> Lebs<F> {
     /// Moves one LEB that needs it; `false` if none does or no block is free for it.
-    pub(super) fn move_next(&mut self) -> Result<bool, Error> {
+    pub(super) fn move_next(&mut self) -> Result<bool, UbiError> {
         let range = self.pebs.options.wear_threshold.saturating_mul(2);
         let unbalanced = || self.pebs.wear.unbalanced(self.pebs.options.wear_threshold);
         let Some(peb) = self.pebs.wear.next_scrub().or_else(unbalanced) else { return Ok(false) };
@@ -52,7 +52,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// More unreadable blocks than this (10 %, at least 16) mean that the chip is failing.
-    fn check_unreadable(&mut self) -> Result<(), Error> {
+    fn check_unreadable(&mut self) -> Result<(), UbiError> {
         let blocks = self.pebs.wear.unreadable_count();
         if blocks > (self.pebs.account.blocks / 10).max(16) {
             return Err(self.pebs.stop(ReadOnly::Unreadable { blocks }));
@@ -61,7 +61,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Moves the content of `peb` to any free block; `false` if that failed.
-    pub(super) fn move_away(&mut self, peb: u32) -> Result<bool, Error> {
+    pub(super) fn move_away(&mut self, peb: u32) -> Result<bool, UbiError> {
         if self.drop_gone(peb)? {
             return Ok(true);
         }
@@ -72,7 +72,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// [`move_away`](Self::move_away) for a block whose header is known.
-    pub(super) fn move_known(&mut self, peb: u32, vid: &VidHeader) -> Result<bool, Error> {
+    pub(super) fn move_known(&mut self, peb: u32, vid: &VidHeader) -> Result<bool, UbiError> {
         let target = self.allocate()?;
         match self.move_content(peb, vid, target)? {
             Moved::Yes => return Ok(true),
@@ -83,7 +83,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Copies the content of `peb` to the free block `target` and discards `peb`.
-    fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, Error> {
+    fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, UbiError> {
         match self.pebs.io.read_vid(peb) {
             Ok(vid) => self.move_content(peb, &vid, target),
             Err(_) => Ok(Moved::Unreadable),
@@ -91,7 +91,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// [`move_leb`](Self::move_leb) for a block whose header is `old`.
-    fn move_content(&mut self, peb: u32, old: &VidHeader, target: u32) -> Result<Moved, Error> {
+    fn move_content(&mut self, peb: u32, old: &VidHeader, target: u32) -> Result<Moved, UbiError> {
         let State::Used { volume, lnum } = self.pebs.wear.state(peb) else {
             return Ok(Moved::Unreadable);
         };
@@ -123,11 +123,11 @@ impl<F: FlashMut> Lebs<F> {
             .and_then(|()| self.pebs.io.write_data(target, 0, data));
         match written {
             Ok(()) if self.pebs.io.reads_back(target, data) => {}
-            Ok(()) | Err(flash::Error::ProgramFailed { .. }) if self.pebs.io.bad_allowed() => {
+            Ok(()) | Err(flash::FlashError::ProgramFailed { .. }) if self.pebs.io.bad_allowed() => {
                 return Ok(Moved::BadTarget);
             }
             Ok(()) => {
-                let error = flash::Error::ProgramFailed { offset: 0 };
+                let error = flash::FlashError::ProgramFailed { offset: 0 };
                 return Err(self.pebs.stop(ReadOnly::Flash(error)));
             }
             Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),

@@ -18,7 +18,7 @@ use super::lebs::Lebs;
 use super::pebs::Pebs;
 use super::volumes::table_bytes;
 use super::wear::{State, Wear};
-use super::{Account, DeviceOptions, Error, ReadOnly, Statistics, UbiDevice};
+use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiDevice, UbiError};
 use crate::scan::{Evidence, Purpose};
 use crate::{AttachOptions, Block, Content, FastmapUse, Offsets, Ubi, UbiImage};
 
@@ -36,10 +36,10 @@ impl<F: FlashMut> UbiDevice<F> {
     /// To keep the flash if this fails, pass `&mut flash`.
     ///
     /// # Errors
-    /// [`Error::Attach`] if it is not UBI ([`format`](Self::format) makes it so),
-    /// [`Error::Refused`] if it must not be written, [`Error::Shape`], [`Error::NoSpace`] if
-    /// volumes have more blocks than exist, [`Error::ReadOnly`] if the repair failed.
-    pub fn attach(flash: F, options: &DeviceOptions) -> Result<Self, Error> {
+    /// [`UbiError::Attach`] if it is not UBI ([`format`](Self::format) makes it so),
+    /// [`UbiError::Refused`] if it must not be written, [`UbiError::Shape`], [`UbiError::NoSpace`]
+    /// if volumes have more blocks than exist, [`UbiError::ReadOnly`] if the repair failed.
+    pub fn attach(flash: F, options: &DeviceOptions) -> Result<Self, UbiError> {
         let image = whole(flash.geometry(), options)?;
         let use_map = if options.fastmap { FastmapUse::Use } else { FastmapUse::Ignore };
         let how = AttachOptions { fastmap: use_map };
@@ -87,7 +87,7 @@ impl<F: FlashMut> UbiDevice<F> {
     }
 
     /// Allots the blocks.
-    fn take_stock(&mut self) -> Result<(), Error> {
+    fn take_stock(&mut self) -> Result<(), UbiError> {
         let records = self.lebs.volumes.table_records();
         let reserved = records.values().map(|record| record.reserved_pebs).sum();
         let pebs = &mut self.lebs.pebs;
@@ -109,12 +109,12 @@ impl<F: FlashMut> UbiDevice<F> {
 
 /// The image that covers a flash.
 pub(super) fn whole(
-    geometry: &flash::Geometry,
+    geometry: &flash::FlashGeometry,
     options: &DeviceOptions,
-) -> Result<UbiImage, Error> {
+) -> Result<UbiImage, UbiError> {
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     if geometry.kind == Kind::MlcNand {
-        return Err(Error::Shape(
+        return Err(UbiError::Shape(
             "MLC NAND loses pages written earlier when power is cut; use it in SLC mode \
              (flysch_mtd::LowerPages, or slc-mode of the partition in Linux)",
         ));
@@ -125,30 +125,30 @@ pub(super) fn whole(
         || !geometry.erase_size.is_multiple_of(write_size)
         || write_size < geometry.write_size
     {
-        return Err(Error::Shape(
+        return Err(UbiError::Shape(
             "UBI needs a write size that is a power of two, divides the erase block and is not \
              below the flash's own",
         ));
     }
     if !(2..=65536).contains(&options.wear_threshold) || options.bad_per_1024 > 768 {
-        return Err(Error::Shape(
+        return Err(UbiError::Shape(
             "the wear-levelling threshold must be 2 to 65536, the bad-block limit 0 to 768 of 1024",
         ));
     }
     let pebs = u32::try_from(geometry.size / u64::from(geometry.erase_size)).unwrap_or(u32::MAX);
     if pebs < INTERNAL_BLOCKS {
-        return Err(Error::Shape("UBI needs at least 4 erase blocks"));
+        return Err(UbiError::Shape("UBI needs at least 4 erase blocks"));
     }
     Ok(UbiImage { start: 0, peb_size: geometry.erase_size, pebs, image_sequence: 0 })
 }
 
 /// Whether headers and data can be programmed at their offsets.
 pub(super) fn shape(
-    geometry: &flash::Geometry,
+    geometry: &flash::FlashGeometry,
     options: &DeviceOptions,
     image: UbiImage,
     offsets: Offsets,
-) -> Result<Shape, Error> {
+) -> Result<Shape, UbiError> {
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     let header_unit = match options.write_size {
         Some(size) if size > geometry.write_size => {
@@ -160,19 +160,19 @@ pub(super) fn shape(
     let vid_start = offsets.vid_header - offsets.vid_header % header_unit;
     let vid_end = (offsets.vid_header + VID_HEADER_SIZE as u32).next_multiple_of(header_unit);
     if vid_start < (EC_HEADER_SIZE as u32).next_multiple_of(header_unit) {
-        return Err(Error::Shape(
+        return Err(UbiError::Shape(
             "both headers lie in one unit of the flash, which can be programmed only once: this \
              device can only be read",
         ));
     }
     if !offsets.data.is_multiple_of(write_size) || vid_end > offsets.data {
-        return Err(Error::Shape(
+        return Err(UbiError::Shape(
             "the data does not begin at a unit of the flash: the image was made for another flash",
         ));
     }
     let shape = Shape { image, offsets, write_size, header_unit };
     if records_max(shape.leb_size()) == 0 {
-        return Err(Error::Shape("erase blocks are too small for the volume table"));
+        return Err(UbiError::Shape("erase blocks are too small for the volume table"));
     }
     Ok(shape)
 }
@@ -187,12 +187,12 @@ fn refuse<F: Flash>(
     ubi: &Ubi<F>,
     evidence: &Evidence,
     options: &DeviceOptions,
-) -> Result<(), Error> {
+) -> Result<(), UbiError> {
     if let Some(peb) = evidence.unreadable {
-        return Err(Error::Refused(format!("the headers of erase block {peb} cannot be read")));
+        return Err(UbiError::Refused(format!("the headers of erase block {peb} cannot be read")));
     }
     if let Some((one, other)) = evidence.equal {
-        return Err(Error::Refused(format!(
+        return Err(UbiError::Refused(format!(
             "erase blocks {one} and {other} hold the same LEB with the same sequence number; \
              extract what is readable and format the flash"
         )));
@@ -202,7 +202,7 @@ fn refuse<F: Flash>(
     };
     let foreign = count(|content| *content == Content::Foreign);
     if foreign > 0 {
-        return Err(Error::Refused(format!(
+        return Err(UbiError::Refused(format!(
             "{} to another image: the flash was not erased before it was written; format it and \
              write it again",
             counted(foreign, "erase block belongs", "erase blocks belong")
@@ -211,14 +211,14 @@ fn refuse<F: Flash>(
     let corrupt = count(|content| matches!(content, Content::Corrupt(_)));
     let limit = (ubi.blocks().len() as u32 / 20).max(CORRUPT_MIN);
     if corrupt >= limit && !options.erase_corrupt {
-        return Err(Error::Refused(format!(
+        return Err(UbiError::Refused(format!(
             "{corrupt} erase blocks have damaged headers over data: extract what is readable, or \
              have them erased"
         )));
     }
     let used = count(|content| matches!(content, Content::Used { .. } | Content::Corrupt(_)));
     if evidence.records.is_empty() && used > 0 {
-        return Err(Error::Refused(
+        return Err(UbiError::Refused(
             "both copies of the volume table are lost: extract what is readable and format the \
              flash"
                 .into(),
@@ -276,20 +276,20 @@ fn entries<F: Flash>(
     ubi: &Ubi<F>,
     evidence: &Evidence,
     leb_size: u32,
-) -> Result<alloc::collections::BTreeMap<u32, Entry>, Error> {
+) -> Result<alloc::collections::BTreeMap<u32, Entry>, UbiError> {
     let blocks = ubi.blocks().len() as u64;
     let records = (0..).zip(&evidence.records);
     let records: Vec<_> = records.filter_map(|(id, record)| Some((id, (*record)?))).collect();
     let reserved: u64 = records.iter().map(|(_, record)| u64::from(record.reserved_pebs)).sum();
     if reserved > blocks {
         let clamp = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        return Err(Error::NoSpace { wanted: clamp(reserved), available: clamp(blocks) });
+        return Err(UbiError::NoSpace { wanted: clamp(reserved), available: clamp(blocks) });
     }
     let mut volumes = alloc::collections::BTreeMap::new();
     for (id, record) in records {
         debug_assert!(id < INTERNAL_VOLUME_START);
         if record.alignment > leb_size || record.data_pad != leb_size % record.alignment {
-            return Err(Error::Refused(format!(
+            return Err(UbiError::Refused(format!(
                 "volume {id} has alignment {} and padding {}, which do not fit LEBs of {leb_size} \
                  bytes",
                 record.alignment, record.data_pad
@@ -312,7 +312,7 @@ fn entries<F: Flash>(
 
 impl<F: FlashMut> UbiDevice<F> {
     /// Writes the copies of the table that are lost or differ from the valid one.
-    fn mend_table(&mut self) -> Result<(), Error> {
+    fn mend_table(&mut self) -> Result<(), UbiError> {
         let records = self.lebs.volumes.table_records();
         let table = table_bytes(&records, self.leb_size(), self.write_size());
         let mut found = alloc::vec![0; table.len()];
@@ -328,7 +328,7 @@ impl<F: FlashMut> UbiDevice<F> {
     }
 
     /// Gives all available blocks to the volume that asks for it.
-    fn autoresize(&mut self) -> Result<(), Error> {
+    fn autoresize(&mut self) -> Result<(), UbiError> {
         let mut records = self.lebs.volumes.table_records();
         let flagged = |flags: VolumeFlags| flags.contains(VolumeFlags::AUTORESIZE);
         let Some((&id, record)) = records.iter_mut().find(|(_, r)| flagged(r.flags)) else {

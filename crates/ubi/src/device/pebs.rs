@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::fastmap::{
-    BLOCKS_MAX, DATA_VOLUME, EraseCounter, Header, MapHeader, POOL_MAX, Pool, START_MAX,
-    SUPERBLOCK_VOLUME, Superblock, Volume,
+    BLOCKS_MAX, DATA_VOLUME, EraseCounter, FastmapVolume, Header, MapHeader, POOL_MAX, Pool,
+    START_MAX, SUPERBLOCK_VOLUME, Superblock,
 };
 use flysch_wire::ubi::{Compatibility, VOLUMES_MAX, VidHeader, VolumeKind};
 
@@ -15,7 +15,7 @@ use super::io::Io;
 use super::open::{INTERNAL_BLOCKS, bad_limit};
 use super::pools::Sizes;
 use super::wear::{State, Wear};
-use super::{Account, DeviceOptions, Error, ReadOnly, Statistics};
+use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiError};
 use crate::scan::Believed;
 
 /// All erase blocks.
@@ -45,9 +45,9 @@ impl<F: FlashMut> Pebs<F> {
 
     /// Fails if the device is read-only. Before the first change, invalidates everything that might
     /// be taken for a valid fastmap.
-    pub(super) fn begin(&mut self) -> Result<(), Error> {
+    pub(super) fn begin(&mut self) -> Result<(), UbiError> {
         if let Some(why) = self.read_only {
-            return Err(Error::ReadOnly(why));
+            return Err(UbiError::ReadOnly(why));
         }
         if let Some(block) = self.wear.wrong.first() {
             return Err(self.stop(ReadOnly::Fastmap { block }));
@@ -56,8 +56,8 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Makes the device read-only.
-    pub(super) fn stop(&mut self, why: ReadOnly) -> Error {
-        Error::ReadOnly(*self.read_only.get_or_insert(why))
+    pub(super) fn stop(&mut self, why: ReadOnly) -> UbiError {
+        UbiError::ReadOnly(*self.read_only.get_or_insert(why))
     }
 
     pub(super) fn next_sequence(&mut self) -> u64 {
@@ -66,20 +66,20 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Erases every discarded block.
-    pub(super) fn drain(&mut self) -> Result<(), Error> {
+    pub(super) fn drain(&mut self) -> Result<(), UbiError> {
         while self.erase_next()? {}
         Ok(())
     }
 
     /// Erases the block that has waited longest; `false` if none is waiting.
-    pub(super) fn erase_next(&mut self) -> Result<bool, Error> {
+    pub(super) fn erase_next(&mut self) -> Result<bool, UbiError> {
         let Some(waiting) = self.wear.next_waiting() else { return Ok(false) };
         self.erase_block(waiting.peb, waiting.torture)?;
         Ok(true)
     }
 
     /// Erases a block and makes it free, or marks it bad.
-    pub(super) fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), Error> {
+    pub(super) fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), UbiError> {
         self.maps.changed = true;
         if self.went_bad(peb) {
             return self.mark_again(peb);
@@ -96,13 +96,11 @@ impl<F: FlashMut> Pebs<F> {
                 self.wear.erased(peb, erase_counter);
                 Ok(())
             }
-            Err(flash::Error::EraseFailed { .. } | flash::Error::ProgramFailed { .. })
-                if self.io.bad_allowed() =>
-            {
-                self.retire(peb)
-            }
+            Err(
+                flash::FlashError::EraseFailed { .. } | flash::FlashError::ProgramFailed { .. },
+            ) if self.io.bad_allowed() => self.retire(peb),
             // Power went while it was marked, and the marker was not read before.
-            Err(flash::Error::BadBlock { .. }) => self.mark_again(peb),
+            Err(flash::FlashError::BadBlock { .. }) => self.mark_again(peb),
             Err(error) => {
                 self.wear.set_aside(peb, State::Kept);
                 Err(self.stop(ReadOnly::Flash(error)))
@@ -111,7 +109,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Marks a block bad and replaces it by one of the reserve.
-    pub(super) fn retire(&mut self, peb: u32) -> Result<(), Error> {
+    pub(super) fn retire(&mut self, peb: u32) -> Result<(), UbiError> {
         if self.account.bad_reserved == 0 && self.account.available == 0 {
             self.wear.set_aside(peb, State::Kept);
             let bad = self.account.bad;
@@ -128,7 +126,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// A block was being marked bad when power was lost: the marker may be incomplete.
-    pub(super) fn mark_again(&mut self, peb: u32) -> Result<(), Error> {
+    pub(super) fn mark_again(&mut self, peb: u32) -> Result<(), UbiError> {
         let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
         marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
@@ -145,8 +143,8 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Whether another block may succeed.
-    pub(super) fn is_block_failure(&self, error: flash::Error) -> bool {
-        matches!(error, flash::Error::ProgramFailed { .. }) && self.io.bad_allowed()
+    pub(super) fn is_block_failure(&self, error: flash::FlashError) -> bool {
+        matches!(error, flash::FlashError::ProgramFailed { .. }) && self.io.bad_allowed()
     }
 
     /// Continues with the fastmap by which the device was attached.
@@ -163,7 +161,7 @@ impl<F: FlashMut> Pebs<F> {
             + Header::SIZE
             + 2 * Pool::SIZE
             + pebs * (EraseCounter::SIZE + 4)
-            + (MapHeader::SIZE + Volume::SIZE) * (VOLUMES_MAX as usize + 1);
+            + (MapHeader::SIZE + FastmapVolume::SIZE) * (VOLUMES_MAX as usize + 1);
         size.div_ceil(self.leb_size() as usize) as u32
     }
 
@@ -179,7 +177,7 @@ impl<F: FlashMut> Pebs<F> {
 
     /// Before a change: ensures that nothing but the current fastmap can be trusted, and not even
     /// that if the device is not to have one.
-    pub(super) fn settle_fastmaps(&mut self) -> Result<(), Error> {
+    pub(super) fn settle_fastmaps(&mut self) -> Result<(), UbiError> {
         self.erase_void_anchors()?;
         if !self.has_fastmap() && !self.maps.current.is_empty() {
             self.void_fastmap()?;
@@ -187,7 +185,7 @@ impl<F: FlashMut> Pebs<F> {
         Ok(())
     }
 
-    pub(super) fn erase_void_anchors(&mut self) -> Result<(), Error> {
+    pub(super) fn erase_void_anchors(&mut self) -> Result<(), UbiError> {
         while !self.maps.void.is_empty() {
             let anchor = self.maps.void.remove(0);
             self.erase_anchor(anchor)?;
@@ -201,7 +199,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Erases a block that starts a fastmap, wherever it is in the queue.
-    pub(super) fn erase_anchor(&mut self, anchor: u32) -> Result<(), Error> {
+    pub(super) fn erase_anchor(&mut self, anchor: u32) -> Result<(), UbiError> {
         if matches!(self.wear.state(anchor), State::Fastmap | State::Waiting | State::Taken) {
             self.wear.unqueue(anchor);
             self.erase_block(anchor, false)?;
@@ -210,7 +208,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Erases the current fastmap's anchor; from now on blocks are taken freely.
-    pub(super) fn void_fastmap(&mut self) -> Result<(), Error> {
+    pub(super) fn void_fastmap(&mut self) -> Result<(), UbiError> {
         // An older one must not be the newest.
         self.erase_void_anchors()?;
         let blocks = core::mem::take(&mut self.maps.current);
@@ -228,7 +226,11 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Programs a complete fastmap; `false` if a block failed.
-    pub(super) fn program_fastmap(&mut self, blocks: &[u32], bytes: &[u8]) -> Result<bool, Error> {
+    pub(super) fn program_fastmap(
+        &mut self,
+        blocks: &[u32],
+        bytes: &[u8],
+    ) -> Result<bool, UbiError> {
         for (lnum, &peb) in (0..).zip(blocks) {
             let vid = self.fastmap_header(lnum);
             let written = self.io.write_vid(peb, &vid);
@@ -249,8 +251,8 @@ impl<F: FlashMut> Pebs<F> {
 
     pub(super) fn is_programmed(
         &mut self,
-        written: Result<(), flash::Error>,
-    ) -> Result<bool, Error> {
+        written: Result<(), flash::FlashError>,
+    ) -> Result<bool, UbiError> {
         match written {
             Ok(()) => Ok(true),
             Err(error) if self.is_block_failure(error) => Ok(false),
@@ -330,7 +332,7 @@ impl<F: FlashMut> Pebs<F> {
 
     /// Allots the blocks, of which volumes reserve this many. If none are left for a fastmap, there
     /// will be none.
-    pub(super) fn take_stock(&mut self, volumes: u32) -> Result<(), Error> {
+    pub(super) fn take_stock(&mut self, volumes: u32) -> Result<(), UbiError> {
         let count =
             |wear: &Wear, state| wear.pebs.iter().filter(|peb| peb.state == state).count() as u32;
         let (bad, kept) = (count(&self.wear, State::Bad), count(&self.wear, State::Kept));
@@ -338,7 +340,7 @@ impl<F: FlashMut> Pebs<F> {
         let good = blocks - bad - kept;
         let reserved = volumes + INTERNAL_BLOCKS;
         let Some(mut available) = good.checked_sub(reserved) else {
-            return Err(Error::NoSpace { wanted: reserved, available: good });
+            return Err(UbiError::NoSpace { wanted: reserved, available: good });
         };
         let mut reserved = reserved;
         if self.options.fastmap {
@@ -386,7 +388,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// A free block; if there is none, the first one in the erase queue that is not in `older`.
-    pub(super) fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, Error> {
+    pub(super) fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, UbiError> {
         loop {
             let range = self.options.wear_threshold.saturating_mul(2);
             if let Some(peb) = self.wear.take().or_else(|| self.wear.take_worn(range)) {

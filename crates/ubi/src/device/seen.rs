@@ -6,7 +6,7 @@
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::HeaderError;
 
-use super::Error;
+use super::UbiError;
 use super::entries::UNMAPPED;
 use super::lebs::Lebs;
 use super::pebs::Pebs;
@@ -71,7 +71,7 @@ impl<F: FlashMut> Pebs<F> {
 
 impl<F: FlashMut> Lebs<F> {
     /// The block of a LEB; the error is that of reading its headers.
-    pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::Error> {
+    pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::FlashError> {
         let mapped = self.volumes.get(volume).and_then(|entry| entry.map.get(lnum as usize));
         let Some(&peb) = mapped.filter(|peb| **peb != UNMAPPED) else { return Ok(None) };
         let wear = &self.pebs.wear;
@@ -93,9 +93,9 @@ impl<F: FlashMut> Lebs<F> {
             }
             Some(Held::SomethingElse) => {
                 wear.wrong.set(peb);
-                Err(flash::Error::Uncorrectable { offset })
+                Err(flash::FlashError::Uncorrectable { offset })
             }
-            None => Err(flash::Error::Uncorrectable { offset }),
+            None => Err(flash::FlashError::Uncorrectable { offset }),
         }
     }
 
@@ -114,7 +114,7 @@ impl<F: FlashMut> Lebs<F> {
 
     /// Discards a block to which a LEB is mapped but which holds nothing any more; `false` if it
     /// holds something.
-    pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
+    pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, UbiError> {
         let State::Used { volume, lnum } = self.pebs.wear.state(peb) else { return Ok(false) };
         if !self.pebs.wear.unseen.get(peb) || !matches!(self.lookup(volume, lnum), Ok(None)) {
             return Ok(false);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VolumeKind;
 
-use super::{Error, UbiDevice, moving};
+use super::{UbiDevice, UbiError, moving};
 
 /// An update of a volume that was started: [`write`](Self::write) all bytes, then call
 /// [`finish`](Self::finish). If it is dropped or cut before that, the volume is unusable until it
@@ -27,14 +27,14 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Starts to replace the whole content of a volume by `bytes` bytes; the old content is lost.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NoSpace`] if they do not fit, with nothing done;
-    /// [`Error::ReadOnly`].
-    pub fn update(&mut self, id: u32, bytes: u64) -> Result<Update<'_, F>, Error> {
-        let info = self.info(id).ok_or(Error::NoVolume(id))?;
+    /// [`UbiError::NoVolume`], [`UbiError::NoSpace`] if they do not fit, with nothing done;
+    /// [`UbiError::ReadOnly`].
+    pub fn update(&mut self, id: u32, bytes: u64) -> Result<Update<'_, F>, UbiError> {
+        let info = self.info(id).ok_or(UbiError::NoVolume(id))?;
         let lebs = bytes.div_ceil(u64::from(info.leb_size));
         if lebs > u64::from(info.reserved_pebs) {
             let wanted = u32::try_from(lebs).unwrap_or(u32::MAX);
-            return Err(Error::NoSpace { wanted, available: info.reserved_pebs });
+            return Err(UbiError::NoSpace { wanted, available: info.reserved_pebs });
         }
         self.lebs.pebs.begin()?;
         self.mark_update(id, true)?;
@@ -46,9 +46,9 @@ impl<F: FlashMut> UbiDevice<F> {
         Ok(Update { device: self, id, kind, leb_size, bytes, received: 0, lebs: 0, buffer })
     }
 
-    fn mark_update(&mut self, id: u32, marker: bool) -> Result<(), Error> {
+    fn mark_update(&mut self, id: u32, marker: bool) -> Result<(), UbiError> {
         let mut records = self.lebs.volumes.table_records();
-        let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
+        let record = records.get_mut(&id).ok_or(UbiError::NoVolume(id))?;
         if record.update_marker != marker {
             record.update_marker = marker;
             self.lebs.write_table(&records)?;
@@ -62,10 +62,10 @@ impl<F: FlashMut> Update<'_, F> {
     /// Writes the next bytes, any number.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are more than announced; [`Error::ReadOnly`].
-    pub fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
+    /// [`UbiError::Invalid`] if there are more than announced; [`UbiError::ReadOnly`].
+    pub fn write(&mut self, mut data: &[u8]) -> Result<(), UbiError> {
         if data.len() as u64 > self.bytes - self.received {
-            return Err(Error::Invalid("more bytes than the update was started for"));
+            return Err(UbiError::Invalid("more bytes than the update was started for"));
         }
         self.received += data.len() as u64;
         while !data.is_empty() {
@@ -82,7 +82,7 @@ impl<F: FlashMut> Update<'_, F> {
         Ok(())
     }
 
-    fn write_leb(&mut self) -> Result<(), Error> {
+    fn write_leb(&mut self) -> Result<(), UbiError> {
         let lnum = self.lebs;
         match self.kind {
             VolumeKind::Static => {
@@ -107,11 +107,11 @@ impl<F: FlashMut> Update<'_, F> {
     /// Ends the update: from now on the volume holds the new content.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if bytes are missing; [`Error::ReadOnly`]. The volume then stays
+    /// [`UbiError::Invalid`] if bytes are missing; [`UbiError::ReadOnly`]. The volume then stays
     /// unusable.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), UbiError> {
         if self.received != self.bytes {
-            return Err(Error::Invalid("fewer bytes than the update was started for"));
+            return Err(UbiError::Invalid("fewer bytes than the update was started for"));
         }
         // The old content must not be able to come back.
         self.device.lebs.pebs.drain()?;

@@ -19,13 +19,13 @@ use flysch_wire::ubi::VidHeader;
 
 use super::lebs::Lebs;
 use super::wear::State;
-use super::{BLOCK_TRIES, Error, ReadOnly};
+use super::{BLOCK_TRIES, ReadOnly, UbiError};
 use crate::blocks::Claim;
 use crate::scan::{Evidence, Fresh};
 
 impl<F: FlashMut> Lebs<F> {
     /// Carries out the verdicts of attaching.
-    pub(super) fn execute(&mut self, evidence: &Evidence) -> Result<(), Error> {
+    pub(super) fn execute(&mut self, evidence: &Evidence) -> Result<(), UbiError> {
         for &peb in &evidence.rejected {
             if self.pebs.wear.state(peb) != State::Waiting {
                 continue;
@@ -56,7 +56,7 @@ impl<F: FlashMut> Lebs<F> {
     }
 
     /// Writes a LEB again from the content that was read.
-    fn rewrite(&mut self, fresh: &Fresh) -> Result<(), Error> {
+    fn rewrite(&mut self, fresh: &Fresh) -> Result<(), UbiError> {
         let (volume, lnum) = (fresh.vid.volume, fresh.vid.lnum);
         if self.pebs.wear.state(fresh.peb) != (State::Used { volume, lnum }) {
             return Ok(());

@@ -3,11 +3,11 @@
 use core::borrow::BorrowMut;
 use core::marker::PhantomData;
 
-use flysch_api::flash::{Corrected, Error as FlashError, FlashMut};
+use flysch_api::flash::{Corrected, FlashError, FlashMut};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubi::VolumeKind;
 
-use super::{Error, UbiDevice};
+use super::{UbiDevice, UbiError};
 
 /// A volume of a device, written through [`VolumeMut`]: `D` is `&mut UbiDevice<F>` for one of
 /// several uses, or `UbiDevice<F>` for a mounted file system that has the device for itself.
@@ -24,8 +24,8 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Volume `id`; it borrows the device.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::UpdateUnfinished`].
-    pub fn volume_mut(&mut self, id: u32) -> Result<DeviceVolume<&mut Self, F>, Error> {
+    /// [`UbiError::NoVolume`], [`UbiError::UpdateUnfinished`].
+    pub fn volume_mut(&mut self, id: u32) -> Result<DeviceVolume<&mut Self, F>, UbiError> {
         DeviceVolume::new(self, id)
     }
 
@@ -34,18 +34,18 @@ impl<F: FlashMut> UbiDevice<F> {
     /// # Errors
     /// As [`volume_mut`](Self::volume_mut); the device is lost with the error, so check with
     /// [`info`](Self::info) first.
-    pub fn into_volume(self, id: u32) -> Result<DeviceVolume<Self, F>, Error> {
+    pub fn into_volume(self, id: u32) -> Result<DeviceVolume<Self, F>, UbiError> {
         DeviceVolume::new(self, id)
     }
 }
 
 impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> DeviceVolume<D, F> {
-    fn new(device: D, id: u32) -> Result<Self, Error> {
+    fn new(device: D, id: u32) -> Result<Self, UbiError> {
         let inner: &UbiDevice<F> = device.borrow();
         let entry = inner.lebs.volumes.entry(id)?;
-        let record = entry.record.ok_or(Error::NoVolume(id))?;
+        let record = entry.record.ok_or(UbiError::NoVolume(id))?;
         if record.update_marker {
-            return Err(Error::UpdateUnfinished(id));
+            return Err(UbiError::UpdateUnfinished(id));
         }
         let geometry = VolumeGeometry {
             leb_size: inner.leb_size() - entry.data_pad,

@@ -9,7 +9,7 @@ use flysch_wire::ubi::{
 };
 
 use super::entries::{Entry, Records, UNMAPPED};
-use super::{Error, UbiDevice};
+use super::{UbiDevice, UbiError};
 
 /// A volume to be created.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +45,9 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Creates a volume and returns its id.
     ///
     /// # Errors
-    /// [`Error::NameTaken`], [`Error::IdTaken`], [`Error::TooManyVolumes`], [`Error::NoSpace`],
-    /// [`Error::Invalid`], with nothing done; [`Error::ReadOnly`].
-    pub fn create(&mut self, new: &NewVolume<'_>) -> Result<u32, Error> {
+    /// [`UbiError::NameTaken`], [`UbiError::IdTaken`], [`UbiError::TooManyVolumes`],
+    /// [`UbiError::NoSpace`], [`UbiError::Invalid`], with nothing done; [`UbiError::ReadOnly`].
+    pub fn create(&mut self, new: &NewVolume<'_>) -> Result<u32, UbiError> {
         let id = self.id_for(new.id)?;
         let record = self.record_of(new)?;
         if self.find(new.name).is_some() {
@@ -55,7 +55,7 @@ impl<F: FlashMut> UbiDevice<F> {
         }
         let available = self.account().available;
         if new.lebs > available {
-            return Err(Error::NoSpace { wanted: new.lebs, available });
+            return Err(UbiError::NoSpace { wanted: new.lebs, available });
         }
         self.lebs.pebs.begin()?;
         // Blocks of a volume that had this id before must be gone.
@@ -77,39 +77,41 @@ impl<F: FlashMut> UbiDevice<F> {
         Ok(id)
     }
 
-    fn id_for(&self, wanted: Option<u32>) -> Result<u32, Error> {
+    fn id_for(&self, wanted: Option<u32>) -> Result<u32, UbiError> {
         let ids = records_max(self.leb_size());
         match wanted {
-            Some(id) if id >= ids => Err(Error::TooManyVolumes),
-            Some(id) if self.lebs.volumes.get(id).is_some() => Err(Error::IdTaken(id)),
+            Some(id) if id >= ids => Err(UbiError::TooManyVolumes),
+            Some(id) if self.lebs.volumes.get(id).is_some() => Err(UbiError::IdTaken(id)),
             Some(id) => Ok(id),
             None => {
                 let mut free = (0..ids).filter(|id| self.lebs.volumes.get(*id).is_none());
-                free.next().ok_or(Error::TooManyVolumes)
+                free.next().ok_or(UbiError::TooManyVolumes)
             }
         }
     }
 
-    fn record_of(&self, new: &NewVolume<'_>) -> Result<VolumeRecord, Error> {
+    fn record_of(&self, new: &NewVolume<'_>) -> Result<VolumeRecord, UbiError> {
         let mut record = VolumeRecord::new(new.name, new.lebs).ok_or(BAD_NAME)?;
         if new.lebs == 0 {
-            return Err(Error::Invalid("a volume must have at least one LEB"));
+            return Err(UbiError::Invalid("a volume must have at least one LEB"));
         }
         let unit = self.write_size();
         if new.alignment == 0
             || new.alignment > self.leb_size()
             || new.alignment != 1 && !new.alignment.is_multiple_of(unit)
         {
-            return Err(Error::Invalid("the alignment must be 1 or a multiple of the write size"));
+            return Err(UbiError::Invalid(
+                "the alignment must be 1 or a multiple of the write size",
+            ));
         }
         if new.skip_crc_check && new.kind == VolumeKind::Dynamic {
-            return Err(Error::Invalid("only static volumes have checksums to skip"));
+            return Err(UbiError::Invalid("only static volumes have checksums to skip"));
         }
         record.kind = new.kind;
         record.alignment = new.alignment;
         record.data_pad = self.leb_size() % new.alignment;
         if record.data_pad >= self.leb_size() / 2 {
-            return Err(Error::Invalid("the alignment leaves half of each LEB unused"));
+            return Err(UbiError::Invalid("the alignment leaves half of each LEB unused"));
         }
         if new.skip_crc_check {
             record.flags = VolumeFlags::SKIP_CRC_CHECK;
@@ -120,10 +122,10 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Removes a volume and its content.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::ReadOnly`].
-    pub fn remove(&mut self, id: u32) -> Result<(), Error> {
+    /// [`UbiError::NoVolume`], [`UbiError::ReadOnly`].
+    pub fn remove(&mut self, id: u32) -> Result<(), UbiError> {
         let mut records = self.lebs.volumes.table_records();
-        records.remove(&id).ok_or(Error::NoVolume(id))?;
+        records.remove(&id).ok_or(UbiError::NoVolume(id))?;
         self.lebs.pebs.begin()?;
         self.lebs.write_table(&records)?;
         self.drop_volume(id);
@@ -142,21 +144,21 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Changes a volume's size; LEBs after the new end are lost.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NoSpace`], [`Error::Invalid`] for zero LEBs or if the content
-    /// of a static volume would be truncated, with nothing done; [`Error::ReadOnly`].
-    pub fn resize(&mut self, id: u32, lebs: u32) -> Result<(), Error> {
+    /// [`UbiError::NoVolume`], [`UbiError::NoSpace`], [`UbiError::Invalid`] for zero LEBs or if the
+    /// content of a static volume would be truncated, with nothing done; [`UbiError::ReadOnly`].
+    pub fn resize(&mut self, id: u32, lebs: u32) -> Result<(), UbiError> {
         let mut records = self.lebs.volumes.table_records();
-        let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
+        let record = records.get_mut(&id).ok_or(UbiError::NoVolume(id))?;
         let old = record.reserved_pebs;
         let entry = self.lebs.volumes.entry(id)?;
         let usable = u64::from(self.leb_size() - entry.data_pad);
         let used = entry.used_bytes.div_ceil(usable);
         if lebs == 0 || record.kind == VolumeKind::Static && u64::from(lebs) < used {
-            return Err(Error::Invalid("the new size is too small for the volume's content"));
+            return Err(UbiError::Invalid("the new size is too small for the volume's content"));
         }
         let available = self.account().available;
         if lebs.saturating_sub(old) > available {
-            return Err(Error::NoSpace { wanted: lebs - old, available });
+            return Err(UbiError::NoSpace { wanted: lebs - old, available });
         }
         if lebs == old {
             return Ok(());
@@ -188,20 +190,20 @@ impl<F: FlashMut> UbiDevice<F> {
     /// takes the place of the old one.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NameTaken`] if two would have the same name,
-    /// [`Error::Invalid`], with nothing done; [`Error::ReadOnly`].
-    pub fn rename(&mut self, names: &[(u32, &[u8])]) -> Result<(), Error> {
+    /// [`UbiError::NoVolume`], [`UbiError::NameTaken`] if two would have the same name,
+    /// [`UbiError::Invalid`], with nothing done; [`UbiError::ReadOnly`].
+    pub fn rename(&mut self, names: &[(u32, &[u8])]) -> Result<(), UbiError> {
         let mut records = self.lebs.volumes.table_records();
         let mut replaced: Vec<u32> = Vec::new();
         for (at, &(id, name)) in names.iter().enumerate() {
             let before = &names[..at];
             if before.iter().any(|other| other.0 == id) {
-                return Err(Error::Invalid("a volume is renamed twice"));
+                return Err(UbiError::Invalid("a volume is renamed twice"));
             }
             if before.iter().any(|other| other.1 == name) {
                 return Err(name_taken(name));
             }
-            let old = *records.get(&id).ok_or(Error::NoVolume(id))?;
+            let old = *records.get(&id).ok_or(UbiError::NoVolume(id))?;
             let mut new = VolumeRecord::new(name, old.reserved_pebs).ok_or(BAD_NAME)?;
             new.alignment = old.alignment;
             new.data_pad = old.data_pad;
@@ -237,9 +239,9 @@ pub(super) fn table_bytes(records: &Records, leb_size: u32, write_size: u32) -> 
     bytes
 }
 
-const BAD_NAME: Error =
-    Error::Invalid("a volume's name must have 1 to 127 bytes, none of them NUL");
+const BAD_NAME: UbiError =
+    UbiError::Invalid("a volume's name must have 1 to 127 bytes, none of them NUL");
 
-fn name_taken(name: &[u8]) -> Error {
-    Error::NameTaken(String::from_utf8_lossy(name).into_owned())
+fn name_taken(name: &[u8]) -> UbiError {
+    UbiError::NameTaken(String::from_utf8_lossy(name).into_owned())
 }

@@ -12,11 +12,11 @@ struct Counting {
 }
 
 impl Flash for Counting {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.memory.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::FlashError> {
         let is_start = offset.is_multiple_of(PEB_SIZE.into());
         self.starts.set(self.starts.get() + u32::from(is_start));
         self.memory.read(offset, buffer)

@@ -57,7 +57,7 @@ pub enum OptionsError {
         /// Which key.
         key: KeyName,
         /// Why not.
-        source: vfs::Error,
+        source: vfs::FsError,
     },
     /// The signer made no signature.
     Signer(Box<dyn Error + Send + Sync>),

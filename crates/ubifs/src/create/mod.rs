@@ -437,7 +437,7 @@ pub fn format<V: flysch_api::volume::VolumeMut>(
     volume: V,
     options: &CreateOptions,
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::Error>> {
+) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
     fill(Builder::new(options, OnVolume(volume))?, root)
 }
 
@@ -449,14 +449,14 @@ pub fn format_authenticated<V: flysch_api::volume::VolumeMut>(
     volume: V,
     (options, key): (&CreateOptions, &AuthKey),
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::Error>> {
+) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
     fill(Builder::authenticated(options, key, OnVolume(volume))?, root)
 }
 
 fn fill<V: flysch_api::volume::VolumeMut>(
     mut builder: Builder<OnVolume<V>>,
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::Error>> {
+) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
     let creation = builder.creation_sequence();
     builder.inode(Builder::<OnVolume<V>>::ROOT, creation, root)?;
     let (created, mut sink) = builder.finish()?;
@@ -468,7 +468,7 @@ fn fill<V: flysch_api::volume::VolumeMut>(
 struct OnVolume<V>(V);
 
 impl<V: flysch_api::volume::VolumeMut> LebSink for OnVolume<V> {
-    type Error = flysch_api::flash::Error;
+    type Error = flysch_api::flash::FlashError;
 
     fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), Self::Error> {
         self.0.change(lnum, content)

@@ -21,9 +21,9 @@ struct Lebs {
 }
 
 impl LebSink for Lebs {
-    type Error = flash::Error;
+    type Error = flash::FlashError;
 
-    fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), flash::Error> {
+    fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), flash::FlashError> {
         self.order.push(lnum);
         assert!(self.lebs.insert(lnum, content.to_vec()).is_none(), "LEB {lnum} came twice");
         Ok(())
@@ -40,9 +40,14 @@ impl Volume for Lebs {
             false => LebState::Unmapped,
         }
     }
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+    fn read(
+        &self,
+        lnum: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, flash::FlashError> {
         if lnum >= self.count || offset as usize + buffer.len() > self.leb_size as usize {
-            return Err(flash::Error::OutOfRange);
+            return Err(flash::FlashError::OutOfRange);
         }
         buffer.fill(0xff);
         if let Some(from) = self.lebs.get(&lnum).and_then(|leb| leb.get(offset as usize..)) {
@@ -54,20 +59,20 @@ impl Volume for Lebs {
 }
 
 impl VolumeMut for Lebs {
-    fn write(&mut self, _: u32, _: u32, _: &[u8]) -> Result<(), flash::Error> {
+    fn write(&mut self, _: u32, _: u32, _: &[u8]) -> Result<(), flash::FlashError> {
         unreachable!("a new file system changes whole LEBs")
     }
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), flash::Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), flash::FlashError> {
         self.put(lnum, data)
     }
-    fn unmap(&mut self, lnum: u32) -> Result<(), flash::Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), flash::FlashError> {
         self.lebs.remove(&lnum);
         Ok(())
     }
-    fn map(&mut self, _: u32) -> Result<(), flash::Error> {
+    fn map(&mut self, _: u32) -> Result<(), flash::FlashError> {
         Ok(())
     }
-    fn sync(&mut self) -> Result<(), flash::Error> {
+    fn sync(&mut self) -> Result<(), flash::FlashError> {
         Ok(())
     }
 }

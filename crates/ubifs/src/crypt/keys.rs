@@ -5,7 +5,7 @@ use core::fmt;
 
 use aes::Aes128;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
@@ -94,7 +94,7 @@ impl MasterKey {
         &self,
         context: &Context,
         mode: CipherMode,
-    ) -> Result<Zeroizing<[u8; KEY_MAX]>, Error> {
+    ) -> Result<Zeroizing<[u8; KEY_MAX]>, FsError> {
         const SHORT: &str = "a master key that is shorter than its policy needs";
         let size = mode.key_size();
         let mut key = Zeroizing::new([0; KEY_MAX]);
@@ -102,7 +102,7 @@ impl MasterKey {
         let is_direct = context.policy.is_direct();
         match context.policy.key {
             KeyName::Descriptor(_) => {
-                out.copy_from_slice(self.bytes.get(..size).ok_or(Error::Unsupported(SHORT))?);
+                out.copy_from_slice(self.bytes.get(..size).ok_or(FsError::Unsupported(SHORT))?);
                 if !is_direct {
                     let aes = Aes128::new(&Array::from(context.nonce));
                     for block in out.chunks_exact_mut(BLOCK) {
@@ -111,7 +111,7 @@ impl MasterKey {
                 }
             }
             KeyName::Identifier(_) if self.bytes.len() < mode.strength() => {
-                return Err(Error::Unsupported(SHORT));
+                return Err(FsError::Unsupported(SHORT));
             }
             KeyName::Identifier(_) if is_direct => self.expand(FOR_MODE, &[mode.code()], out),
             KeyName::Identifier(_) => self.expand(FOR_FILE, &context.nonce, out),

@@ -18,7 +18,7 @@ mod tests;
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 
 pub(crate) use cipher::FileCipher;
 pub use keys::{KeyError, MasterKey};
@@ -145,17 +145,17 @@ impl Policy {
     }
 
     /// The mode for content or names, if it is supported.
-    pub(crate) fn mode(&self, use_of: Use) -> Result<CipherMode, Error> {
+    pub(crate) fn mode(&self, use_of: Use) -> Result<CipherMode, FsError> {
         const MODES: &str = "a mode of encryption other than AES-256-XTS, AES-128-CBC and Adiantum";
         const FLAGS: &str = "an encryption policy with flags that UBIFS does not have";
         let modes = (CipherMode::from_code(self.contents), CipherMode::from_code(self.names));
-        let (Some(contents), Some(names)) = modes else { return Err(Error::Unsupported(MODES)) };
+        let (Some(contents), Some(names)) = modes else { return Err(FsError::Unsupported(MODES)) };
         if Self::new(self.key, contents, 4).is_none_or(|usual| usual.names != names.code()) {
-            return Err(Error::Unsupported(MODES));
+            return Err(FsError::Unsupported(MODES));
         }
         let direct_fits = !self.is_direct() || contents == CipherMode::Adiantum;
         if self.flags & !(PADDING | DIRECT_KEY) != 0 || !direct_fits {
-            return Err(Error::Unsupported(FLAGS));
+            return Err(FsError::Unsupported(FLAGS));
         }
         Ok(match use_of {
             Use::Contents => contents,
@@ -217,10 +217,10 @@ impl Context {
     /// The cipher of the file, given its master key.
     ///
     /// # Errors
-    /// [`Error::Encrypted`] without the key, [`Error::Unsupported`] for unsupported modes.
-    pub(crate) fn cipher(&self, keys: &[MasterKey], use_of: Use) -> Result<FileCipher, Error> {
+    /// [`FsError::Encrypted`] without the key, [`FsError::Unsupported`] for unsupported modes.
+    pub(crate) fn cipher(&self, keys: &[MasterKey], use_of: Use) -> Result<FileCipher, FsError> {
         let mode = self.policy.mode(use_of)?;
-        let master = keys.iter().find(|key| key.is(self.policy.key)).ok_or(Error::Encrypted)?;
+        let master = keys.iter().find(|key| key.is(self.policy.key)).ok_or(FsError::Encrypted)?;
         let key = master.file_key(self, mode)?;
         let nonce = self.policy.is_direct().then_some(self.nonce);
         Ok(FileCipher::new(mode, &key[..mode.key_size()], nonce))

@@ -184,9 +184,9 @@ fn another_policy_is_not_ours() {
         |context: Context| context.cipher(core::slice::from_ref(&key), Use::Names).unwrap_err();
     // Direct keys need room for the nonce; policies with inode numbers are not for UBIFS.
     for flags in [4, 8, 16] {
-        assert!(matches!(refused(context(flags, 1)), Error::Unsupported(_)));
+        assert!(matches!(refused(context(flags, 1)), FsError::Unsupported(_)));
     }
-    assert!(matches!(refused(context(0, 7)), Error::Unsupported(_)));
+    assert!(matches!(refused(context(0, 7)), FsError::Unsupported(_)));
     let other = MasterKey::new(&[8; 64], None).unwrap();
-    assert_eq!(context(0, 1).cipher(&[other], Use::Names).unwrap_err(), Error::Encrypted);
+    assert_eq!(context(0, 1).cipher(&[other], Use::Names).unwrap_err(), FsError::Encrypted);
 }

@@ -10,7 +10,7 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 
-use flysch_api::flash::{Corrected, Error};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::vfs::{self, FileKind, FileSystem};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_random::SplitMix64;
@@ -43,9 +43,9 @@ struct World {
 }
 
 impl World {
-    fn operate(&mut self) -> Result<Option<Left>, Error> {
+    fn operate(&mut self) -> Result<Option<Left>, FlashError> {
         if self.is_off {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.operations += 1;
         let left = self.cut.filter(|(at, _)| *at + 1 == self.operations).map(|(_, left)| left);
@@ -58,8 +58,8 @@ impl World {
         Ok(left)
     }
 
-    fn done(&self) -> Result<(), Error> {
-        if self.is_off { Err(Error::PowerLost) } else { Ok(()) }
+    fn done(&self) -> Result<(), FlashError> {
+        if self.is_off { Err(FlashError::PowerLost) } else { Ok(()) }
     }
 }
 
@@ -83,13 +83,13 @@ impl Volume for Killed {
         self.0.borrow().memory.state(lnum)
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.0.borrow().memory.read(lnum, offset, buffer)
     }
 }
 
 impl VolumeMut for Killed {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         let mut world = self.0.borrow_mut();
         match world.operate()? {
             None | Some(Left::All) => world.memory.write(lnum, offset, data)?,
@@ -104,7 +104,7 @@ impl VolumeMut for Killed {
         world.done()
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         let mut world = self.0.borrow_mut();
         if !matches!(world.operate()?, Some(Left::Nothing)) {
             world.memory.change(lnum, data)?;
@@ -113,7 +113,7 @@ impl VolumeMut for Killed {
         world.done()
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         let mut world = self.0.borrow_mut();
         if !matches!(world.operate()?, Some(Left::Nothing)) {
             let old = world.memory.lebs[lnum as usize].take();
@@ -122,7 +122,7 @@ impl VolumeMut for Killed {
         world.done()
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         let mut world = self.0.borrow_mut();
         if !matches!(world.operate()?, Some(Left::Nothing)) {
             world.memory.map(lnum)?;
@@ -131,7 +131,7 @@ impl VolumeMut for Killed {
         world.done()
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         let mut world = self.0.borrow_mut();
         world.done()?;
         world.given_up.clear();
@@ -140,7 +140,7 @@ impl VolumeMut for Killed {
 }
 
 /// Every file by its path: kind, permissions, links, content, attributes.
-type Tree = BTreeMap<String, (FileKind, u16, u32, Result<Vec<u8>, vfs::Error>, Vec<Vec<u8>>)>;
+type Tree = BTreeMap<String, (FileKind, u16, u32, Result<Vec<u8>, vfs::FsError>, Vec<Vec<u8>>)>;
 
 fn tree(memory: &Memory) -> Tree {
     let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();

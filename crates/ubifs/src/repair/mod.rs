@@ -31,7 +31,7 @@ use core::fmt;
 
 use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Severity};
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{NodeKind, SuperblockFlags};
@@ -335,8 +335,8 @@ fn damaged_buds(findings: &[Finding]) -> Vec<u32> {
     lost.filter_map(|finding| finding.place.leb).collect()
 }
 
-impl From<Error> for RepairError {
-    fn from(error: Error) -> Self {
+impl From<FsError> for RepairError {
+    fn from(error: FsError) -> Self {
         Self::Write(MountError::Failed(error))
     }
 }

@@ -11,7 +11,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::finding::Severity;
-use flysch_api::flash::{Corrected, Error};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::vfs::{
     FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
@@ -44,8 +44,8 @@ impl Volume for Memory {
         }
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        let leb = self.lebs.get(lnum as usize).ok_or(Error::OutOfRange)?;
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        let leb = self.lebs.get(lnum as usize).ok_or(FlashError::OutOfRange)?;
         match leb {
             Some(bytes) => buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]),
             None => buffer.fill(0xff),
@@ -55,7 +55,7 @@ impl Volume for Memory {
 }
 
 impl VolumeMut for Memory {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         let size = self.leb_size as usize;
         let leb = self.lebs[lnum as usize].get_or_insert_with(|| vec![0xff; size]);
         let out = &mut leb[offset as usize..][..data.len()];
@@ -64,24 +64,24 @@ impl VolumeMut for Memory {
         Ok(())
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         let mut leb = data.to_vec();
         leb.resize(self.leb_size as usize, 0xff);
         self.lebs[lnum as usize] = Some(leb);
         Ok(())
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.lebs[lnum as usize] = None;
         Ok(())
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.lebs[lnum as usize] = Some(vec![0xff; self.leb_size as usize]);
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         Ok(())
     }
 }

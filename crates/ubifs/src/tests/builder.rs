@@ -45,10 +45,15 @@ impl Volume for Memory {
         if written { LebState::Mapped(None) } else { LebState::Unmapped }
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
-        let leb = self.lebs.get(lnum as usize).ok_or(flash::Error::OutOfRange)?;
+    fn read(
+        &self,
+        lnum: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, flash::FlashError> {
+        let leb = self.lebs.get(lnum as usize).ok_or(flash::FlashError::OutOfRange)?;
         let bytes = leb.get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(bytes.ok_or(flash::Error::OutOfRange)?);
+        buffer.copy_from_slice(bytes.ok_or(flash::FlashError::OutOfRange)?);
         Ok(Corrected::NONE)
     }
 }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{Error, FileSystem, Inode};
+use flysch_api::vfs::{FileSystem, FsError, Inode};
 use flysch_random::SplitMix64;
 use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, MasterFlags, Node};
 
@@ -238,7 +238,7 @@ fn walk(fs: &Ubifs<Memory>, inode: Inode, depth: u32) {
         children.push(entry.inode);
         ControlFlow::Continue(())
     });
-    if listed == Err(Error::NotDirectory) || depth > 4 {
+    if listed == Err(FsError::NotDirectory) || depth > 4 {
         let mut bytes = vec![0; 10_000];
         let _ = (fs.read(inode, 0, &mut bytes), fs.next_data(inode, 5));
     }

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{DeviceNumber, Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FsError, Inode};
 use flysch_wire::ubifs::{EntryKind, Group, InodeFlags, InodeNode, MasterFlags, Node};
 
 use super::builder::{BASE, DATA, Image, LEB_SIZE, LOG, Memory, block, cut, file, inode, root};
@@ -25,7 +25,7 @@ fn names(fs: &Ubifs<Memory>, directory: u64) -> Vec<String> {
     names
 }
 
-fn content(fs: &Ubifs<Memory>, name: &str) -> Result<Vec<u8>, Error> {
+fn content(fs: &Ubifs<Memory>, name: &str) -> Result<Vec<u8>, FsError> {
     let inode = fs.lookup(Inode(1), name.as_bytes())?;
     let size = fs.attributes(inode)?.size;
     let mut bytes = vec![0xee; size as usize];
@@ -74,9 +74,9 @@ fn a_committed_file_is_read() {
     assert_eq!(&part, b"aaaaaabbbb");
     assert_eq!(fs.read(Inode(64), 8995, &mut part), Ok(5));
     assert_eq!(fs.read(Inode(64), 9000, &mut part), Ok(0));
-    assert_eq!(fs.read(Inode(1), 0, &mut part), Err(Error::IsDirectory));
-    assert_eq!(fs.lookup(Inode(64), b"x"), Err(Error::NotDirectory));
-    assert_eq!(fs.lookup(Inode(1), b"x"), Err(Error::NotFound));
+    assert_eq!(fs.read(Inode(1), 0, &mut part), Err(FsError::IsDirectory));
+    assert_eq!(fs.lookup(Inode(64), b"x"), Err(FsError::NotDirectory));
+    assert_eq!(fs.lookup(Inode(1), b"x"), Err(FsError::NotFound));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_deleted_file_stays_deleted() {
     image.group(BASE, &[image.entry(1, "old", 0), unlinked, root(&[], 0)]);
     let fs = image.open();
     assert_eq!(names(&fs, 1), Vec::<String>::new());
-    assert_eq!(content(&fs, "old"), Err(Error::NotFound));
-    assert_eq!(fs.attributes(Inode(64)), Err(Error::NotFound));
+    assert_eq!(content(&fs, "old"), Err(FsError::NotFound));
+    assert_eq!(fs.attributes(Inode(64)), Err(FsError::NotFound));
     assert_sound(&fs);
 }
 
@@ -180,9 +180,9 @@ fn extended_attributes_come_from_index_and_journal() {
     assert_eq!(fs.read_xattr(Inode(64), b"user.new", &mut bytes), Ok(5));
     assert_eq!(&bytes, b"other");
     let short = fs.read_xattr(Inode(64), b"user.old", &mut bytes[..2]);
-    assert_eq!(short, Err(Error::BufferTooSmall(5)));
-    assert_eq!(fs.read_xattr(Inode(64), b"user.none", &mut bytes), Err(Error::NoAttribute));
-    assert_eq!(fs.attributes(Inode(65)), Err(Error::NotFound), "a value is no file");
+    assert_eq!(short, Err(FsError::BufferTooSmall(5)));
+    assert_eq!(fs.read_xattr(Inode(64), b"user.none", &mut bytes), Err(FsError::NoAttribute));
+    assert_eq!(fs.attributes(Inode(65)), Err(FsError::NotFound), "a value is no file");
     assert_sound(&fs);
 
     let gone = image.entry_of(EntryKind::Xattr, 64, "user.old", (0, 0));
@@ -197,7 +197,7 @@ fn extended_attributes_come_from_index_and_journal() {
     let unlinked = Node::Inode(InodeNode { links: 0, ..host });
     image.group(BASE, &[image.entry(1, "f", 0), unlinked, root(&[], 0)]);
     let fs = image.open();
-    assert_eq!(fs.attributes(Inode(64)), Err(Error::NotFound));
+    assert_eq!(fs.attributes(Inode(64)), Err(FsError::NotFound));
     assert_sound(&fs);
 }
 
@@ -224,7 +224,7 @@ fn names_with_one_hash_are_told_apart() {
     image.group(BASE, &[image.entry(1, "same-7", 80), file(80, 0), root(&kept, 0)]);
     let fs = image.open();
     assert_eq!(names(&fs, 1).len(), 7);
-    assert_eq!(fs.lookup(Inode(1), b"same-3"), Err(Error::NotFound));
+    assert_eq!(fs.lookup(Inode(1), b"same-3"), Err(FsError::NotFound));
     assert_eq!(fs.lookup(Inode(1), b"same-7"), Ok(Inode(80)));
     assert_eq!(fs.lookup(Inode(1), b"same-4"), Ok(Inode(67)));
     assert_sound(&fs);
@@ -419,8 +419,8 @@ fn special_files_are_what_they_are() {
     assert_eq!(&target[..6], b"target");
     assert_eq!(fs.attributes(Inode(67)).unwrap().kind, FileKind::Fifo);
     assert_eq!(fs.attributes(Inode(68)).unwrap().kind, FileKind::Socket);
-    assert_eq!(fs.read(Inode(67), 0, &mut target), Err(Error::NoContent));
-    assert!(matches!(fs.attributes(Inode(69)), Err(Error::Damaged { .. })), "3 bytes, no device");
+    assert_eq!(fs.read(Inode(67), 0, &mut target), Err(FsError::NoContent));
+    assert!(matches!(fs.attributes(Inode(69)), Err(FsError::Damaged { .. })), "3 bytes, no device");
     let findings = fs.check();
     assert!(findings.iter().any(|it| it.to_string().contains("data_len 3")), "{findings:?}");
 }
@@ -454,6 +454,6 @@ fn encrypted_content_is_refused_and_its_structure_shown() {
     assert_eq!(names(&fs, 64), ["8rgBAAAAAAABLwI"]);
     assert_eq!(fs.lookup(Inode(64), b"8rgBAAAAAAABLwI"), Ok(Inode(65)));
     assert_eq!(fs.attributes(Inode(65)).unwrap().size, 16);
-    assert_eq!(fs.read(Inode(65), 0, &mut [0; 16]), Err(Error::Encrypted));
+    assert_eq!(fs.read(Inode(65), 0, &mut [0; 16]), Err(FsError::Encrypted));
     assert_sound(&fs);
 }

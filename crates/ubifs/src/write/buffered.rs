@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{
     Group, JOURNAL_HEADS, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE,
@@ -78,11 +78,11 @@ impl<V: VolumeMut> Buffered<V> {
     }
 
     /// Appends whole nodes to a head's LEB; the head must have one, with room for them.
-    pub(crate) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<(), FlashError> {
         let unit = self.unit as usize;
         self.appended = true;
         let Head { lnum, offset, buffer } = &mut self.heads[head];
-        let Some(lnum) = *lnum else { return Err(Error::OutOfRange) };
+        let Some(lnum) = *lnum else { return Err(FlashError::OutOfRange) };
         buffer.extend_from_slice(bytes);
         let whole = buffer.len() / unit * unit;
         if whole != 0 {
@@ -94,7 +94,7 @@ impl<V: VolumeMut> Buffered<V> {
     }
 
     /// Writes a head's buffered data, padded; returns the LEB and its new end.
-    pub(crate) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, Error> {
+    pub(crate) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, FlashError> {
         let unit = self.unit as usize;
         let Head { lnum, offset, buffer } = &mut self.heads[head];
         let Some(lnum) = *lnum else { return Ok(None) };
@@ -139,7 +139,7 @@ impl<V: VolumeMut> Volume for Buffered<V> {
         self.flash.state(lnum)
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let Some(head) = self.buffered(lnum, offset, buffer.len()) else {
             return self.flash.read(lnum, offset, buffer);
         };

@@ -6,7 +6,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{DATA_NODE_SIZE, EntryKind, Key, KeyKind, Node, align8};
 
@@ -113,7 +113,7 @@ impl<V: VolumeMut> Collector<'_, V> {
         if self.heads.space.leb(victim).used != 0 {
             let place = self.heads.store.access.place(victim, 0);
             let cause = Damage::Field("free and dirty bytes");
-            return Err(Error::Damaged { structure: "LEB properties", place, cause }.into());
+            return Err(FsError::Damaged { structure: "LEB properties", place, cause }.into());
         }
         // Only after the copies are on the flash, and whatever made the other nodes obsolete.
         self.heads.sync_heads()?;
@@ -134,7 +134,7 @@ impl<V: VolumeMut> Collector<'_, V> {
     }
 
     /// The nodes of a LEB that are in use.
-    fn live_nodes(&self, lnum: u32, content: &[u8]) -> Result<Vec<Live>, Error> {
+    fn live_nodes(&self, lnum: u32, content: &[u8]) -> Result<Vec<Live>, FsError> {
         let store = &*self.heads.store;
         let mut live = Vec::new();
         for item in Scan::new(content, 0) {

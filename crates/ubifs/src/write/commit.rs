@@ -5,7 +5,7 @@
 //! nodes, LEB properties, orphans, master node; then the old log, and what only the old index used,
 //! is given up. [`policy`](super::policy) decides when to commit.
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::Master;
 
@@ -18,7 +18,7 @@ use crate::overlay::Overlay;
 
 impl<V: VolumeMut> StoreMut<V> {
     /// Commits what changed.
-    pub(super) fn commit(&mut self) -> Result<(), Error> {
+    pub(super) fn commit(&mut self) -> Result<(), FsError> {
         self.writable()?;
         if !self.changed && !self.fs.store.access.volume.appended {
             return Ok(());
@@ -31,7 +31,7 @@ impl<V: VolumeMut> StoreMut<V> {
         done
     }
 
-    fn commit_steps(&mut self) -> Result<(), Error> {
+    fn commit_steps(&mut self) -> Result<(), FsError> {
         self.mark_dirty()?;
         self.sync_heads()?;
         self.clear_idle_lebs()?;
@@ -66,7 +66,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    fn write_index(&mut self) -> Result<Location, Error> {
+    fn write_index(&mut self) -> Result<Location, FsError> {
         let (store, space) = (&mut self.fs.store, &mut self.space);
         #[cfg_attr(not(test), expect(unused_mut))]
         let mut writer = IndexWriter::new(store, space, &mut self.index);
@@ -78,7 +78,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Erases data LEBs with nothing in use.
-    fn clear_idle_lebs(&mut self) -> Result<(), Error> {
+    fn clear_idle_lebs(&mut self) -> Result<(), FsError> {
         for lnum in self.space.idle() {
             self.fs.store.access.unmap_leb(lnum)?;
             self.space.erased(lnum);
@@ -86,7 +86,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    fn write_lpt(&mut self, master: &mut Master) -> Result<(), Error> {
+    fn write_lpt(&mut self, master: &mut Master) -> Result<(), FsError> {
         let most = self.fs.store.superblock.lsave_count as usize;
         let pieces = self.lpt.commit(&self.space.properties(), &self.space.interesting(most))?;
         for piece in pieces {

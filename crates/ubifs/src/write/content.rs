@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use flysch_api::vfs::{Error, FileKind, Timestamp};
+use flysch_api::vfs::{FileKind, FsError, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_compress::Method;
 use flysch_wire::ubifs::{BLOCK_SIZE, Compression, Data, InodeFlags, Key, Node, Truncation};
@@ -28,8 +28,8 @@ const SIZE_MAX: u64 = (Key::VALUE_MAX as u64 + 1) * BLOCK_SIZE as u64;
 type Bytes = [u8; BLOCK_SIZE as usize];
 
 impl<V: VolumeMut> Files<V> {
-    pub(super) fn check_size(&self, size: u64) -> Result<(), Error> {
-        if size > SIZE_MAX { Err(Error::FileTooLarge) } else { Ok(()) }
+    pub(super) fn check_size(&self, size: u64) -> Result<(), FsError> {
+        if size > SIZE_MAX { Err(FsError::FileTooLarge) } else { Ok(()) }
     }
 
     pub(super) fn write_content(
@@ -38,16 +38,16 @@ impl<V: VolumeMut> Files<V> {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         self.disk.writable()?;
         let mut record = self.load(number)?;
         match kind(&record) {
             Some(FileKind::Regular) => {}
-            Some(FileKind::Directory) => return Err(Error::IsDirectory),
-            _ => return Err(Error::NoContent),
+            Some(FileKind::Directory) => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::NoContent),
         }
         self.content_cipher(&record)?;
-        self.check_size(offset.checked_add(data.len() as u64).ok_or(Error::FileTooLarge)?)?;
+        self.check_size(offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?)?;
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -56,7 +56,7 @@ impl<V: VolumeMut> Files<V> {
             let place = ((at / u64::from(BLOCK_SIZE)) as u32, within);
             match self.write_part(&mut record, place, &data[done..done + length], now) {
                 Ok(()) => done += length,
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(FsError::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -70,7 +70,7 @@ impl<V: VolumeMut> Files<V> {
         (block, within): (u32, usize),
         part: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let key = (record.number(), block);
         if self.cache.block(key).is_none() {
             if self.cache.is_full() {
@@ -95,7 +95,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// A block from the flash, to be changed; claims its space.
-    fn open_block(&mut self, record: &Record, block: u32, whole: bool) -> Result<Block, Error> {
+    fn open_block(&mut self, record: &Record, block: u32, whole: bool) -> Result<Block, FsError> {
         let key = Key::data(record.number(), block);
         let new = self.disk.store().find(key)?.is_none();
         let need = Need { bytes: BLOCK_COST + record.cost(), leaves: u64::from(new) };
@@ -108,7 +108,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Reads a block from the flash; a missing one leaves `bytes` unchanged.
-    fn read_stored(&mut self, record: &Record, key: Key, bytes: &mut Bytes) -> Result<(), Error> {
+    fn read_stored(&mut self, record: &Record, key: Key, bytes: &mut Bytes) -> Result<(), FsError> {
         self.content_cipher(record)?;
         let cipher = self.cipher.as_ref().filter(|_| record.is_encrypted());
         let Some(at) = self.disk.fs.store.find(key)? else { return Ok(()) };
@@ -133,12 +133,12 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Writes everything that waits in the cache.
-    pub(super) fn write_back_all(&mut self) -> Result<(), Error> {
+    pub(super) fn write_back_all(&mut self) -> Result<(), FsError> {
         self.cache.files().into_iter().try_for_each(|number| self.write_back(number))
     }
 
     /// Writes what waits of one file: the inode first, so that its size covers the content.
-    pub(super) fn write_back(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn write_back(&mut self, number: u32) -> Result<(), FsError> {
         let waiting = self.promised();
         let Some(record) = self.cache.inode(number) else { return self.write_blocks(number) };
         let at = self.disk.write_one(BASE, Node::Inode(record.node()), waiting)?;
@@ -150,7 +150,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Writes the waiting content of a file whose inode on the flash has its size already.
-    pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), FsError> {
         if self.cache.blocks_of(number, 0, u32::MAX).next().is_none() {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl<V: VolumeMut> Files<V> {
         self.write_blocks_of(&record)
     }
 
-    fn write_blocks_of(&mut self, record: &Record) -> Result<(), Error> {
+    fn write_blocks_of(&mut self, record: &Record) -> Result<(), FsError> {
         let mut next = 0;
         while let Some(block) = self.cache.next_block(record.number(), next) {
             self.write_block(record, block)?;
@@ -169,7 +169,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Writes one waiting block.
-    fn write_block(&mut self, record: &Record, block: u32) -> Result<(), Error> {
+    fn write_block(&mut self, record: &Record, block: u32) -> Result<(), FsError> {
         let start = u64::from(block) * u64::from(BLOCK_SIZE);
         let length = record.node.size.saturating_sub(start).min(BLOCK_SIZE.into()) as usize;
         if length == 0 {
@@ -192,7 +192,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Makes sure that the cipher of an encrypted file's content is at hand.
-    pub(super) fn content_cipher(&mut self, record: &Record) -> Result<(), Error> {
+    pub(super) fn content_cipher(&mut self, record: &Record) -> Result<(), FsError> {
         let number = record.number();
         let is_here = self.cipher.as_ref().is_some_and(|(of, _)| *of == number);
         if record.is_encrypted() && !is_here {
@@ -207,7 +207,7 @@ impl<V: VolumeMut> Files<V> {
         record: &mut Record,
         size: u64,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let old_size = record.node.size;
         record.node.size = size;
         record.node.modified = stamp(now);
@@ -216,7 +216,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Writes a truncation: the inode, the truncation node, and the rest of the last block.
-    fn truncate(&mut self, record: &Record, old_size: u64) -> Result<(), Error> {
+    fn truncate(&mut self, record: &Record, old_size: u64) -> Result<(), FsError> {
         let (number, size) = (record.number(), record.node.size);
         let block = (size / u64::from(BLOCK_SIZE)) as u32;
         let rest = (size % u64::from(BLOCK_SIZE)) as usize;
@@ -293,8 +293,8 @@ fn seal_block<'b>(
     cipher: Option<&(u32, FileCipher)>,
     data: Data<'_>,
     room: &'b mut Bytes,
-) -> Result<Data<'b>, Error> {
-    let (_, cipher) = cipher.ok_or(Error::Encrypted)?;
+) -> Result<Data<'b>, FsError> {
+    let (_, cipher) = cipher.ok_or(FsError::Encrypted)?;
     let plain = data.data.len();
     let sealed = &mut room[..plain.next_multiple_of(BLOCK)];
     sealed[..plain].copy_from_slice(data.data);

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Error, Inode};
+use flysch_api::vfs::{FsError, Inode};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, Key, Node, SuperblockFlags};
 
@@ -46,7 +46,7 @@ impl<V: VolumeMut> Files<V> {
         &mut self,
         head: usize,
         nodes: &[Node<'_>],
-    ) -> Result<Vec<Location>, Error> {
+    ) -> Result<Vec<Location>, FsError> {
         self.disk.write(head, nodes, self.promised())
     }
 
@@ -57,7 +57,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// The cipher of a file's content; `None` if it is not encrypted.
-    pub(super) fn reading_cipher(&self, inode: Inode) -> Result<Option<FileCipher>, Error> {
+    pub(super) fn reading_cipher(&self, inode: Inode) -> Result<Option<FileCipher>, FsError> {
         if !self.disk.superblock().flags.contains(SuperblockFlags::ENCRYPTION) {
             return Ok(None);
         }
@@ -87,13 +87,13 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Whether a block of a file has content, stored or waiting.
-    pub(super) fn has_block(&self, inode: u32, block: u32) -> Result<bool, Error> {
+    pub(super) fn has_block(&self, inode: u32, block: u32) -> Result<bool, FsError> {
         Ok(self.cache.block((inode, block)).is_some()
             || self.disk.fs.store.find(Key::data(inode, block))?.is_some())
     }
 
     /// The next block with content, from `block` on.
-    pub(super) fn next_block(&self, inode: u32, block: u32) -> Result<Option<u32>, Error> {
+    pub(super) fn next_block(&self, inode: u32, block: u32) -> Result<Option<u32>, FsError> {
         let mut next = self.cache.next_block(inode, block);
         let (first, last) = (Key::data(inode, block), Key::data(inode, Key::VALUE_MAX));
         self.disk.fs.store.nodes(first, last, &mut |key, _| {

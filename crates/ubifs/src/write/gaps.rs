@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Branch, Group, Index as IndexNode, Node, NodeKind, PADDING_BYTE, PADDING_NODE_SIZE, align8,
@@ -60,7 +60,7 @@ impl Visit for Find {
 
 impl<V: VolumeMut> IndexWriter<'_, V> {
     /// The nodes of the committed index in a LEB, in order of their offsets.
-    pub(super) fn index_nodes_in(&self, lnum: u32) -> Result<Vec<Entry>, Error> {
+    pub(super) fn index_nodes_in(&self, lnum: u32) -> Result<Vec<Entry>, FsError> {
         let store = &*self.store;
         let mut scratch = Scratch::new();
         let leb = store
@@ -96,7 +96,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Puts an index node into a gap.
-    pub(super) fn put_in_gap(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
+    pub(super) fn put_in_gap(&mut self, bytes: &[u8]) -> Result<(u32, u32), FsError> {
         let length = bytes.len() as u32;
         loop {
             if let Some(gaps) = &mut self.gaps
@@ -113,7 +113,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Chooses the index LEB with the most dirt, preferring those that are not being emptied.
-    fn open_gaps(&mut self) -> Result<Gaps, Error> {
+    fn open_gaps(&mut self) -> Result<Gaps, FsError> {
         let leb_size = self.store.leb_size();
         let head = self.index.at.0;
         let lebs = self
@@ -123,7 +123,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         let dirtiest =
             lebs.max_by_key(|(lnum, leb)| (!self.moving.contains(lnum), leb_size - leb.used));
         let Some((lnum, _)) = dirtiest else {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         };
         self.filled.insert(lnum);
         let nodes = self.index_nodes_in(lnum)?;
@@ -146,7 +146,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Writes the LEB with its filled gaps.
-    pub(super) fn finish_gaps(&mut self) -> Result<(), Error> {
+    pub(super) fn finish_gaps(&mut self) -> Result<(), FsError> {
         let Some(mut gaps) = self.gaps.take() else { return Ok(()) };
         let leb_size = self.store.leb_size();
         let mut end = leb_size;
@@ -169,7 +169,7 @@ fn unreadable<V: VolumeMut>(
     store: &Store<Buffered<V>>,
     (lnum, offset): (u32, u32),
     cause: Cause,
-) -> Error {
+) -> FsError {
     let place = store.access.place(lnum, offset);
     Fault { structure: "index LEB", place, cause }.into()
 }

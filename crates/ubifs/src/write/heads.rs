@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Group, JOURNAL_HEADS, Node, align8};
 
@@ -31,7 +31,7 @@ impl<V: VolumeMut> Heads<'_, V> {
         &mut self,
         head: usize,
         nodes: &[Node<'_>],
-    ) -> Result<Vec<Location>, Error> {
+    ) -> Result<Vec<Location>, FsError> {
         let length: u32 = nodes.iter().map(|node| align8(node.size() as u32)).sum();
         let mut bytes = alloc::vec![0; (length + auth_size(self.store)) as usize];
         let mut at = 0;
@@ -74,28 +74,28 @@ impl<V: VolumeMut> Heads<'_, V> {
     }
 
     /// Puts an authentication node after the nodes that garbage collection moved.
-    pub(super) fn authenticate_moved(&mut self) -> Result<(), Error> {
+    pub(super) fn authenticate_moved(&mut self) -> Result<(), FsError> {
         let mut bytes = alloc::vec![0; auth_size(self.store) as usize];
         self.authenticate(GC, &[], (&mut bytes, 0));
         self.append(GC, &bytes).map(drop)
     }
 
     /// Appends whole nodes to a head with room for them; returns where they begin.
-    pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
+    pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, FsError> {
         let at = self.store.access.append(head, bytes)?;
         self.space.change(at.lnum, |leb| leb.free = leb.free.wrapping_sub(at.length));
         Ok(at)
     }
 
     /// Writes a head's buffered data to the flash.
-    pub(super) fn sync_head(&mut self, head: usize) -> Result<(), Error> {
+    pub(super) fn sync_head(&mut self, head: usize) -> Result<(), FsError> {
         let Some((lnum, end)) = self.store.access.sync_head(head)? else { return Ok(()) };
         let free = self.store.leb_size() - end;
         self.space.change(lnum, |leb| leb.free = free);
         Ok(())
     }
 
-    pub(super) fn sync_heads(&mut self) -> Result<(), Error> {
+    pub(super) fn sync_heads(&mut self) -> Result<(), FsError> {
         (0..JOURNAL_HEADS).try_for_each(|head| self.sync_head(head))
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Branch, Group, INDEX_NODE_SIZE, Index as IndexNode, Node, NodeKind, align8,
@@ -20,7 +20,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         level: u16,
         entries: &mut Vec<Entry>,
         out: &mut Vec<Entry>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let fanout = self.store.superblock.fanout as usize;
         let nodes = entries.len().div_ceil(fanout);
         let mut rest = entries.as_slice();
@@ -38,7 +38,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         &mut self,
         mut level: u16,
         mut entries: Vec<Entry>,
-    ) -> Result<Location, Error> {
+    ) -> Result<Location, FsError> {
         loop {
             // A root with a single child is not needed: the child becomes the root.
             if level > 0 && entries.len() == 1 {
@@ -47,7 +47,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
             let mut above = Vec::new();
             self.write_nodes(level, &mut entries, &mut above)?;
             match above[..] {
-                [] => return Err(Error::Invalid("the file system would have no root directory")),
+                [] => return Err(FsError::Invalid("the file system would have no root directory")),
                 [root] => return Ok(root.at),
                 _ => (level, entries) = (level + 1, above),
             }
@@ -55,7 +55,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Writes one index node.
-    fn write_node(&mut self, level: u16, entries: &[Entry]) -> Result<Entry, Error> {
+    fn write_node(&mut self, level: u16, entries: &[Entry]) -> Result<Entry, FsError> {
         let format = self.store.format();
         let mut branches = alloc::vec![0; entries.len() * format.branch_size()];
         for (entry, out) in entries.iter().zip(branches.chunks_exact_mut(format.branch_size())) {
@@ -87,12 +87,12 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         Ok(Entry { key: entries[0].key, at })
     }
 
-    fn unproven(&self, at: Location) -> Error {
+    fn unproven(&self, at: Location) -> FsError {
         self.store.fault(at, NodeKind::Index, Cause::Unproven).into()
     }
 
     /// Finds a place for an index node and writes it there.
-    fn put_index(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
+    fn put_index(&mut self, bytes: &[u8]) -> Result<(u32, u32), FsError> {
         let length = bytes.len() as u32;
         if self.index.at.1 + length > self.store.leb_size() {
             let Some(lnum) = self.next_index_leb() else { return self.put_full(bytes) };
@@ -110,14 +110,14 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Places an index node when no LEB is empty.
-    fn put_full(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
+    fn put_full(&mut self, bytes: &[u8]) -> Result<(u32, u32), FsError> {
         // A new index that replaces the old one entirely leaves the old LEBs untouched.
         if self.store.index.is_none() {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         }
         let put = self.put_in_gap(bytes);
         #[cfg(test)]
-        if put == Err(Error::NoSpace) && self.only_gaps && !self.no_gaps {
+        if put == Err(FsError::NoSpace) && self.only_gaps && !self.no_gaps {
             self.no_gaps = true;
             return self.put_index(bytes);
         }
@@ -134,7 +134,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
     }
 
     /// Writes what is buffered for the index head, padded.
-    pub(super) fn flush_index(&mut self) -> Result<(), Error> {
+    pub(super) fn flush_index(&mut self) -> Result<(), FsError> {
         if self.buffer.is_empty() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
+use flysch_api::vfs::{Changes, FileFlags, FileKind, FsError, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{InodeFlags, InodeNode, Key, Node};
 
@@ -26,7 +26,7 @@ pub(super) fn kind(record: &Record) -> Option<FileKind> {
 
 impl<V: VolumeMut> Files<V> {
     /// The current inode with this number, including those of attribute values.
-    pub(super) fn load_any(&self, number: u32) -> Result<Record, Error> {
+    pub(super) fn load_any(&self, number: u32) -> Result<Record, FsError> {
         match self.cache.inode(number) {
             Some(record) => Ok(record.clone()),
             None => self.disk.inode(number),
@@ -34,30 +34,30 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// The current inode of a file.
-    pub(super) fn load(&self, number: u64) -> Result<Record, Error> {
+    pub(super) fn load(&self, number: u64) -> Result<Record, FsError> {
         let number = crate::store::number(number)?;
         let record = self.load_any(number)?;
-        if record.has(InodeFlags::XATTR) { Err(Error::NotFound) } else { Ok(record) }
+        if record.has(InodeFlags::XATTR) { Err(FsError::NotFound) } else { Ok(record) }
     }
 
     /// The inode of a directory that names can be added to.
-    pub(super) fn load_directory(&self, number: u64) -> Result<Record, Error> {
+    pub(super) fn load_directory(&self, number: u64) -> Result<Record, FsError> {
         let record = self.load(number)?;
         if kind(&record) != Some(FileKind::Directory) {
-            return Err(Error::NotDirectory);
+            return Err(FsError::NotDirectory);
         }
-        if record.node.links == 0 { Err(Error::NotFound) } else { Ok(record) }
+        if record.node.links == 0 { Err(FsError::NotFound) } else { Ok(record) }
     }
 
     /// Keeps a changed inode in memory until it is written; its space must have been claimed.
-    pub(super) fn keep(&mut self, record: Record) -> Result<(), Error> {
+    pub(super) fn keep(&mut self, record: Record) -> Result<(), FsError> {
         self.disk.changed = true;
         self.cache.put_inode(record);
         if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
     }
 
     /// Whether an inode differs from the stored one at most in its times.
-    pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, Error> {
+    pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, FsError> {
         let Some(record) = self.cache.inode(number) else { return Ok(true) };
         let store = self.disk.store();
         let Some(at) = store.find(record.key())? else { return Ok(false) };
@@ -69,7 +69,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Records that an inode was written with others and no longer waits.
-    pub(super) fn written(&mut self, key: Key, at: Location) -> Result<(), Error> {
+    pub(super) fn written(&mut self, key: Key, at: Location) -> Result<(), FsError> {
         self.cache.take_inode(key.inode());
         self.disk.set(key, at)
     }
@@ -79,13 +79,13 @@ impl<V: VolumeMut> Files<V> {
         number: u64,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let mut record = self.load(number)?;
         if let Some(size) = changes.size {
             match kind(&record) {
                 Some(FileKind::Regular) => {}
-                Some(FileKind::Directory) => return Err(Error::IsDirectory),
-                _ => return Err(Error::NoContent),
+                Some(FileKind::Directory) => return Err(FsError::IsDirectory),
+                _ => return Err(FsError::NoContent),
             }
             self.check_size(size)?;
             self.content_cipher(&record)?;
@@ -97,7 +97,7 @@ impl<V: VolumeMut> Files<V> {
                 _ => flags.without(FileFlags::DIRSYNC),
             };
             record.node.flags =
-                node_flags(record.node.flags, flags).ok_or(Error::Unsupported(why))?;
+                node_flags(record.node.flags, flags).ok_or(FsError::Unsupported(why))?;
         }
         let known = self.cache.inode(record.number()).is_some();
         let bytes = if known { 0 } else { record.cost() };
@@ -123,7 +123,7 @@ impl<V: VolumeMut> Files<V> {
 
     /// The deletions of attribute values that must be written with the last node of a file. Replay
     /// cannot look them up if the entries that lead to them have since been erased.
-    pub(super) fn dead_values(&self, record: &Record) -> Result<Vec<Record>, Error> {
+    pub(super) fn dead_values(&self, record: &Record) -> Result<Vec<Record>, FsError> {
         if record.node.links != 0 || record.node.xattr_count == 0 {
             return Ok(Vec::new());
         }
@@ -137,7 +137,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// Deletes a file if it has no name left.
-    pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), FsError> {
         let Some(commit) = self.disk.orphans.since(number) else { return Ok(()) };
         self.disk.writable()?;
         self.cache.drop_blocks(number, 0);

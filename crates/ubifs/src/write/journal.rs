@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     COMMIT_START_NODE_SIZE, CommitStart, Group, JOURNAL_HEADS, Node, REFERENCE_NODE_SIZE,
@@ -133,7 +133,7 @@ impl Journal {
         &mut self,
         heads: &mut Heads<'_, V>,
         commit: u64,
-    ) -> Result<Started, Error> {
+    ) -> Result<Started, FsError> {
         let log_start = match self.log.head {
             (lnum, 0) => lnum,
             (lnum, _) => self.log.next(lnum),
@@ -180,7 +180,7 @@ impl Journal {
         &mut self,
         heads: &mut Heads<'_, V>,
         started: Started,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         for bud in &self.buds {
             heads.space.change(bud.lnum, |leb| leb.taken = false);
         }

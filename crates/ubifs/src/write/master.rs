@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Group, MASTER_HMAC, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node,
@@ -35,7 +35,7 @@ impl MasterArea {
         &mut self,
         store: &mut Store<Buffered<V>>,
         node: Master,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let size = Self::size(store);
         let mut offset = self.offset + size;
         if offset + size > store.leb_size() {
@@ -56,7 +56,7 @@ impl MasterArea {
     pub(super) fn mark_dirty<V: VolumeMut>(
         &mut self,
         store: &mut Store<Buffered<V>>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         if self.is_dirty() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl MasterArea {
     pub(super) fn rewrite<V: VolumeMut>(
         &mut self,
         store: &mut Store<Buffered<V>>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let flags = MasterFlags(self.node.flags.0 | MasterFlags::RECOVERY.0);
         let bytes = emit(store, Master { flags, ..self.node });
         store.access.change_leb(MASTER_LEB, &bytes)?;

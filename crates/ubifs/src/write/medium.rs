@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use flysch_api::flash;
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{MASTER_LEB, NODE_ALIGNMENT};
 
@@ -28,8 +28,8 @@ const LOOK_MIN: u32 = 64;
 
 impl<V: VolumeMut> Access<Buffered<V>> {
     /// Fails once the flash has refused a change.
-    pub(super) fn writable(&self) -> Result<(), Error> {
-        if self.volume.refused { Err(Error::ReadOnly) } else { Ok(()) }
+    pub(super) fn writable(&self) -> Result<(), FsError> {
+        if self.volume.refused { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
     /// Stops all writing.
@@ -38,11 +38,11 @@ impl<V: VolumeMut> Access<Buffered<V>> {
     }
 
     /// Turns a refusal of the flash into an error, and stops all writing.
-    fn refused(&mut self, lnum: u32, offset: u32, error: flash::Error) -> Error {
+    fn refused(&mut self, lnum: u32, offset: u32, error: flash::FlashError) -> FsError {
         self.give_up();
         match error {
-            flash::Error::WriteProtected => Error::ReadOnly,
-            _ => Error::Medium(self.place(lnum, offset)),
+            flash::FlashError::WriteProtected => FsError::ReadOnly,
+            _ => FsError::Medium(self.place(lnum, offset)),
         }
     }
 
@@ -52,29 +52,34 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         self.volume.sequence
     }
 
-    pub(super) fn write_leb(&mut self, lnum: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn write_leb(
+        &mut self,
+        lnum: u32,
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
         let written = self.volume.flash_mut().write(lnum, offset, bytes);
         written.map_err(|error| self.refused(lnum, offset, error))
     }
 
-    pub(super) fn change_leb(&mut self, lnum: u32, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn change_leb(&mut self, lnum: u32, bytes: &[u8]) -> Result<(), FsError> {
         self.let_go(lnum);
         let changed = self.volume.flash_mut().change(lnum, bytes);
         changed.map_err(|error| self.refused(lnum, 0, error))
     }
 
-    pub(super) fn unmap_leb(&mut self, lnum: u32) -> Result<(), Error> {
+    pub(super) fn unmap_leb(&mut self, lnum: u32) -> Result<(), FsError> {
         self.let_go(lnum);
         let unmapped = self.volume.flash_mut().unmap(lnum);
         unmapped.map_err(|error| self.refused(lnum, 0, error))
     }
 
     /// Unmaps a LEB if it is mapped.
-    pub(super) fn clear_leb(&mut self, lnum: u32) -> Result<(), Error> {
+    pub(super) fn clear_leb(&mut self, lnum: u32) -> Result<(), FsError> {
         if self.is_mapped(lnum) { self.unmap_leb(lnum) } else { Ok(()) }
     }
 
-    pub(super) fn map_leb(&mut self, lnum: u32) -> Result<(), Error> {
+    pub(super) fn map_leb(&mut self, lnum: u32) -> Result<(), FsError> {
         let mapped = self.volume.flash_mut().map(lnum);
         mapped.map_err(|error| self.refused(lnum, 0, error))
     }
@@ -84,13 +89,13 @@ impl<V: VolumeMut> Access<Buffered<V>> {
     }
 
     /// Completes pending operations; see [`VolumeMut::sync`].
-    pub(super) fn sync_volume(&mut self) -> Result<(), Error> {
+    pub(super) fn sync_volume(&mut self) -> Result<(), FsError> {
         let synced = self.volume.flash_mut().sync();
         synced.map_err(|error| self.refused(MASTER_LEB, 0, error))
     }
 
     /// Appends whole nodes to a journal head with room for them; returns where they begin.
-    pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
+    pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, FsError> {
         let (lnum, offset) = self.volume.end_of(head);
         let appended = self.volume.append(head, bytes);
         appended.map_err(|error| self.refused(lnum, offset, error))?;
@@ -98,14 +103,14 @@ impl<V: VolumeMut> Access<Buffered<V>> {
     }
 
     /// Writes a journal head's buffered data to the flash; returns the LEB and its new end.
-    pub(super) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, Error> {
+    pub(super) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, FsError> {
         let (lnum, offset) = self.volume.end_of(head);
         let synced = self.volume.sync_head(head);
         synced.map_err(|error| self.refused(lnum, offset, error))
     }
 
     /// The whole content of a LEB.
-    pub(super) fn whole_leb(&self, lnum: u32) -> Result<Vec<u8>, Error> {
+    pub(super) fn whole_leb(&self, lnum: u32) -> Result<Vec<u8>, FsError> {
         let mut scratch = Scratch::new();
         let fault = |cause| Fault { structure: "LEB", place: self.place(lnum, 0), cause };
         Ok(self.leb(lnum, &mut scratch).map_err(fault)?.into())
@@ -170,7 +175,7 @@ impl<V: VolumeMut> Store<Buffered<V>> {
     }
 
     /// Keeps a LEB's content up to `end`, padded; returns the new end.
-    pub(super) fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
+    pub(super) fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, FsError> {
         if end == 0 {
             self.access.clear_leb(lnum)?;
             self.access.map_leb(lnum)?;

@@ -8,7 +8,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Key, Node, NodeKind, align8};
 
@@ -118,7 +118,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     }
 
     /// Writes the index with the overlay merged; returns the place of its root.
-    pub(super) fn write(mut self) -> Result<Location, Error> {
+    pub(super) fn write(mut self) -> Result<Location, FsError> {
         self.settle_names()?;
         let Some(root) = self.store.index.as_ref().map(|index| index.root) else {
             return self.write_whole();
@@ -135,7 +135,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     }
 
     /// Writes an index over everything in the overlay; returns the place of its root.
-    fn write_whole(&mut self) -> Result<Location, Error> {
+    fn write_whole(&mut self) -> Result<Location, FsError> {
         let overlay = &self.store.overlay;
         let nodes = overlay.nodes(Key::MIN, Key::MAX).map(|(key, at)| Entry { key, at });
         let mut entries: Vec<Entry> = nodes.collect();
@@ -152,7 +152,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
 
     /// Sorts the names with the same hash and puts all of them into the overlay, so that no
     /// committed ones are left beside them: Linux searches these names in sorted order.
-    fn settle_names(&mut self) -> Result<(), Error> {
+    fn settle_names(&mut self) -> Result<(), FsError> {
         let keys: Vec<Key> = self.store.overlay.name_keys().collect();
         for key in keys {
             let mut others = Vec::new();
@@ -181,7 +181,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     /// Index LEBs that are mostly dirt, as many as there is room to empty: into the LEB being
     /// written, into some of the empty ones or, if there are none, into the gaps of others. The
     /// budget relies on this: index LEBs beyond its need are promised to content.
-    fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), Error> {
+    fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), FsError> {
         let leb_size = self.store.leb_size();
         let (mut moving, mut keys) = (BTreeSet::new(), BTreeSet::new());
         let needed = self.index.size.div_ceil(u64::from(leb_size)) + 1;
@@ -215,7 +215,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     }
 
     /// Reads a committed index node.
-    pub(super) fn index_node(&mut self, at: Location) -> Result<(u16, Vec<Entry>), Error> {
+    pub(super) fn index_node(&mut self, at: Location) -> Result<(u16, Vec<Entry>), FsError> {
         let mut scratch = Scratch::new();
         let hash = self.store.hash_of(at);
         let Store { access, index, auth, superblock, .. } = &mut self.store;
@@ -225,7 +225,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         };
         let bad = |cause| {
             let place = access.place(at.lnum, at.offset);
-            Error::from(Fault { structure: NodeKind::Index.name(), place, cause })
+            FsError::from(Fault { structure: NodeKind::Index.name(), place, cause })
         };
         match Node::decode(header, bytes, superblock.branch_format()) {
             Ok(Node::Index(node)) => {
@@ -247,7 +247,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         self.store.overlay.touches(first, last) || self.keys.range(first..=last).next().is_some()
     }
 
-    fn merge(&mut self, node: Child, depth: u32) -> Result<Merged, Error> {
+    fn merge(&mut self, node: Child, depth: u32) -> Result<Merged, FsError> {
         /// More levels than a tree verified at opening can have.
         const DEPTH_MAX: u32 = 64;
         if depth > DEPTH_MAX {
@@ -300,7 +300,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         node: &Child,
         (level, depth): (u16, u32),
         entries: Vec<Entry>,
-    ) -> Result<(bool, Vec<Entry>), Error> {
+    ) -> Result<(bool, Vec<Entry>), FsError> {
         let mut changed = false;
         let mut out = Vec::with_capacity(entries.len());
         let mut pending = Vec::new();

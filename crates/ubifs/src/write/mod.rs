@@ -72,7 +72,7 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 
 use crate::open::OpenOptions;
@@ -107,16 +107,16 @@ enum Stop {
     /// No LEB has room.
     Full,
     /// Anything else.
-    Error(Error),
+    Error(FsError),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Self {
         Self::Error(error)
     }
 }
 
-impl From<Stop> for Error {
+impl From<Stop> for FsError {
     /// For callers that can do nothing more about it.
     fn from(stop: Stop) -> Self {
         match stop {
@@ -153,8 +153,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// volume.
     ///
     /// # Errors
-    /// [`Error::Medium`] and [`Error::ReadOnly`] if the flash refuses a change, or has refused one.
-    pub fn close(mut self) -> Result<V, Error> {
+    /// [`FsError::Medium`] and [`FsError::ReadOnly`] if the flash refuses a change, or has refused
+    /// one.
+    pub fn close(mut self) -> Result<V, FsError> {
         for inode in self.files.disk.orphans.inodes() {
             self.files.forget_orphan(inode)?;
         }

@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{MASTER_LEB, MasterFlags, SuperblockFlags, align8};
@@ -43,7 +43,7 @@ pub enum MountError {
     /// It can only be read; the text says why.
     ReadOnly(String),
     /// Writing back the recovered state failed.
-    Failed(Error),
+    Failed(FsError),
 }
 
 impl fmt::Display for MountError {
@@ -66,8 +66,8 @@ impl core::error::Error for MountError {
     }
 }
 
-impl From<Error> for MountError {
-    fn from(error: Error) -> Self {
+impl From<FsError> for MountError {
+    fn from(error: FsError) -> Self {
         Self::Failed(error)
     }
 }
@@ -169,7 +169,7 @@ impl<V: VolumeMut> StoreMut<V> {
         }
         fs.store.access.volume.unit = superblock.min_io_size;
         let lpt = Lpt::read(&fs.store.access, (format, superblock.min_io_size), &chosen.master)
-            .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", Error::from(fault))))?;
+            .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", FsError::from(fault))))?;
         let space = Space::new(&superblock, &fs.store.layout.main, lpt.properties());
         fs.store.access.volume.sequence = chosen.sequence;
         let mut node = chosen.master;
@@ -197,7 +197,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Accounts for the journal's changes to each LEB.
-    fn account(&mut self, ends: &[BudEnd]) -> Result<(), Error> {
+    fn account(&mut self, ends: &[BudEnd]) -> Result<(), FsError> {
         let leb_size = self.fs.store.leb_size();
         let mut gone = Vec::new();
         let mut come = Vec::new();
@@ -246,7 +246,7 @@ impl<V: VolumeMut> StoreMut<V> {
             if leb.free + leb.used + align8(at.length) > leb_size {
                 let place = self.fs.store.access.place(at.lnum, at.offset);
                 let cause = Damage::Field("free and dirty bytes");
-                return Err(Error::Damaged { structure: "LEB properties", place, cause });
+                return Err(FsError::Damaged { structure: "LEB properties", place, cause });
             }
             self.space.acquire(at);
         }
@@ -261,7 +261,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Rewrites the master node if its two LEBs are not in order.
-    pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
+    pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), FsError> {
         let store = &mut self.fs.store;
         let (leb_size, unit) = (store.leb_size(), store.unit());
         let size = MasterArea::size(store);
@@ -288,7 +288,7 @@ impl<V: VolumeMut> StoreMut<V> {
 
     /// Replaces the signature by HMACs: the master node's first, because the signed superblock has
     /// the hash of a master node without one.
-    fn take_over_signed(&mut self) -> Result<(), Error> {
+    fn take_over_signed(&mut self) -> Result<(), FsError> {
         if self.fs.store.auth.is_none() || !is_unsigned(&self.fs.store.superblock.hmac) {
             return Ok(());
         }
@@ -330,7 +330,7 @@ impl<V: VolumeMut> StoreMut<V> {
 
     /// Rewrites, once, the LEBs whose erased ends a simple flasher programmed with 0xFF
     /// (`mkfs.ubifs -F`).
-    pub(super) fn fix_up(&mut self) -> Result<(), Error> {
+    pub(super) fn fix_up(&mut self) -> Result<(), FsError> {
         if !self.fs.store.superblock.flags.contains(SuperblockFlags::SPACE_FIXUP) {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Error, FileKind, Inode, NewFile, Timestamp};
+use flysch_api::vfs::{FileKind, FsError, Inode, NewFile, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Compression, DirectoryEntry, ENTRY_NODE_SIZE, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE,
@@ -19,11 +19,11 @@ use crate::file::{entry_size, is_name, type_of};
 use crate::store::default_compression;
 
 /// Checks that a file can have this name.
-pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
+pub(super) fn check_name(name: &[u8]) -> Result<(), FsError> {
     if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
+        return Err(FsError::NameTooLong);
     }
-    if is_name(name) { Ok(()) } else { Err(Error::Invalid("not a valid name of a file")) }
+    if is_name(name) { Ok(()) } else { Err(FsError::Invalid("not a valid name of a file")) }
 }
 
 /// The type byte of an entry (`UBIFS_ITYPE_*`).
@@ -37,17 +37,17 @@ pub(super) fn entry_cost(name: &[u8]) -> u64 {
 }
 
 /// The inline data of a new file.
-fn inline_data<'a>(file: &NewFile<'a>, number: &'a mut [u8; 4]) -> Result<&'a [u8], Error> {
+fn inline_data<'a>(file: &NewFile<'a>, number: &'a mut [u8; 4]) -> Result<&'a [u8], FsError> {
     match file.kind {
         FileKind::Symlink if file.target.is_empty() || file.target.contains(&0) => {
-            Err(Error::Invalid("a symlink's target must not be empty or contain NUL"))
+            Err(FsError::Invalid("a symlink's target must not be empty or contain NUL"))
         }
-        FileKind::Symlink if file.target.len() > INLINE_DATA_MAX => Err(Error::NameTooLong),
+        FileKind::Symlink if file.target.len() > INLINE_DATA_MAX => Err(FsError::NameTooLong),
         FileKind::Symlink => Ok(file.target),
         FileKind::CharacterDevice | FileKind::BlockDevice => {
             let device = file.device.to_new();
             let device = device
-                .ok_or(Error::Invalid("the device number does not fit into 12 and 20 bits"))?;
+                .ok_or(FsError::Invalid("the device number does not fit into 12 and 20 bits"))?;
             *number = device.to_le_bytes();
             Ok(number)
         }
@@ -72,7 +72,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// The inode that a name leads to.
-    pub(super) fn find_entry(&self, directory: u32, name: &[u8]) -> Result<Option<u32>, Error> {
+    pub(super) fn find_entry(&self, directory: u32, name: &[u8]) -> Result<Option<u32>, FsError> {
         match self.files.disk.fs.store.find_name(EntryKind::Directory, directory, name)? {
             Some((_, inode, _)) => crate::store::number(inode).map(Some),
             None => Ok(None),
@@ -85,7 +85,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         directory: &Record,
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Record, Error> {
+    ) -> Result<Record, FsError> {
         let mut device = [0; 4];
         let data = inline_data(file, &mut device)?;
         let number = self.files.disk.numbers.inode()?;
@@ -128,13 +128,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Inode, Error> {
+    ) -> Result<Inode, FsError> {
         self.files.disk.writable()?;
         let mut parent = self.files.load_directory(directory)?;
         check_name(name)?;
         let name = &*self.new_name(&parent, name)?;
         if self.find_entry(parent.number(), name)?.is_some() {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let data = if file.kind == FileKind::Symlink { file.target.len() as u64 } else { 8 };
         let context = if parent.is_encrypted() { CONTEXT_COST } else { 0 };
@@ -155,7 +155,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         parent: &Record,
         name: &[u8],
         (record, context): (&Record, Option<&Record>),
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let to = (record.number(), file_type(kind(record)));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, to);
         let mut operation = Operation::new();
@@ -172,21 +172,21 @@ impl<V: VolumeMut> UbifsMut<V> {
         directory: u64,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         let mut record = self.files.load(inode)?;
         let mut parent = self.files.load_directory(directory)?;
         check_name(name)?;
         match kind(&record) {
-            Some(FileKind::Directory) => return Err(Error::IsDirectory),
-            _ if record.node.links == 0 => return Err(Error::NotFound),
-            _ if record.node.links == u32::MAX => return Err(Error::TooManyLinks),
+            Some(FileKind::Directory) => return Err(FsError::IsDirectory),
+            _ if record.node.links == 0 => return Err(FsError::NotFound),
+            _ if record.node.links == u32::MAX => return Err(FsError::TooManyLinks),
             _ => {}
         }
         self.check_policy(&parent, &record)?;
         let name = &*self.new_name(&parent, name)?;
         if self.find_entry(parent.number(), name)?.is_some() {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         let bytes = entry_cost(name) + INODE_COST + record.cost();
         self.files.claim(Need { bytes, leaves: 1 })?;
@@ -198,25 +198,25 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Removes a link from a file that is about to be written.
-    pub(super) fn drop_link(&mut self, record: &mut Record, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn drop_link(&mut self, record: &mut Record, now: Timestamp) -> Result<(), FsError> {
         let node = &mut record.node;
         let directory = kind_is_directory(node.mode);
         node.links = if directory { 0 } else { node.links.saturating_sub(1) };
         node.changed = stamp(now);
         if node.links == 0 && self.files.disk.has_orphans_enough() {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         }
         Ok(())
     }
 
     /// Checks that a directory has no names.
-    pub(super) fn check_empty(&self, record: &Record) -> Result<(), Error> {
+    pub(super) fn check_empty(&self, record: &Record) -> Result<(), FsError> {
         let mut any = false;
         self.files.disk.fs.store.names(EntryKind::Directory, record.number(), 0, &mut |_| {
             any = true;
             ControlFlow::Break(())
         })?;
-        if any { Err(Error::NotEmpty) } else { Ok(()) }
+        if any { Err(FsError::NotEmpty) } else { Ok(()) }
     }
 
     pub(super) fn unname(
@@ -224,14 +224,14 @@ impl<V: VolumeMut> UbifsMut<V> {
         directory: u64,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         let mut parent = self.files.load_directory(directory)?;
         if name.len() > NAME_MAX || !is_name(name) {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         let name = &*self.old_name(&parent, name)?;
-        let number = self.find_entry(parent.number(), name)?.ok_or(Error::NotFound)?;
+        let number = self.find_entry(parent.number(), name)?.ok_or(FsError::NotFound)?;
         let mut record = self.files.load(number.into())?;
         let directory = kind(&record) == Some(FileKind::Directory);
         if directory {

@@ -1,6 +1,6 @@
 //! Numbers given out: of inodes, and the cookies of entries.
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 
 use crate::master::INODE_WATERMARK;
 
@@ -14,10 +14,10 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// A number that no file has had yet.
-    pub(super) fn inode(&mut self) -> Result<u32, Error> {
+    pub(super) fn inode(&mut self) -> Result<u32, FsError> {
         let number = self.highest_inode + 1;
         if number >= INODE_WATERMARK {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         }
         self.highest_inode = number;
         Ok(number as u32)
@@ -36,14 +36,14 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, INODE_WATERMARK, Numbers};
+    use super::{FsError, INODE_WATERMARK, Numbers};
 
     #[test]
     fn numbers_end_below_the_watermark() {
         let mut numbers = Numbers { highest_inode: INODE_WATERMARK - 2, random: 7 };
         assert_eq!(numbers.inode(), Ok((INODE_WATERMARK - 1) as u32));
-        assert_eq!(numbers.inode(), Err(Error::NoSpace));
-        assert_eq!(numbers.inode(), Err(Error::NoSpace), "none is skipped");
+        assert_eq!(numbers.inode(), Err(FsError::NoSpace));
+        assert_eq!(numbers.inode(), Err(FsError::NoSpace), "none is skipped");
         assert_ne!(numbers.cookie(), numbers.cookie());
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Key, Node};
 
@@ -84,7 +84,7 @@ impl<'o> Operation<'o> {
 
 impl<V: VolumeMut> UbifsMut<V> {
     /// Writes the nodes of an operation and applies their effects.
-    pub(super) fn perform(&mut self, operation: Operation<'_>) -> Result<(), Error> {
+    pub(super) fn perform(&mut self, operation: Operation<'_>) -> Result<(), FsError> {
         let Operation { nodes, ends, kept } = operation;
         let places = self.files.journal(BASE, &nodes)?;
         for (node, at) in nodes.iter().zip(places) {
@@ -108,7 +108,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.files.disk.commit_if_due()
     }
 
-    fn inode_written(&mut self, (key, at): (Key, Location), end: Option<End>) -> Result<(), Error> {
+    fn inode_written(
+        &mut self,
+        (key, at): (Key, Location),
+        end: Option<End>,
+    ) -> Result<(), FsError> {
         match end {
             None => self.files.written(key, at),
             Some(End::Orphan) => {

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Group, MasterFlags, Node, ORPHAN_NODE_SIZE, Orphans as OrphanNode};
 
@@ -49,7 +49,7 @@ impl Orphans {
         store: &mut Store<Buffered<V>>,
         commit: u64,
         flags: MasterFlags,
-    ) -> Result<MasterFlags, Error> {
+    ) -> Result<MasterFlags, FsError> {
         let (leb_size, unit) = (store.leb_size(), store.unit() as usize);
         let inodes: Vec<u8> =
             self.0.keys().flat_map(|inode| u64::from(*inode).to_le_bytes()).collect();

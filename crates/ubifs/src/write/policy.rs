@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Node, align8};
 
@@ -36,7 +36,7 @@ impl<V: VolumeMut> StoreMut<V> {
         head: usize,
         nodes: &[Node<'_>],
         waiting: Need,
-    ) -> Result<Vec<Location>, Error> {
+    ) -> Result<Vec<Location>, FsError> {
         let length: u32 = nodes.iter().map(|node| align8(node.size() as u32)).sum();
         self.reserve(head, length + auth_size(&self.fs.store), waiting)?;
         self.heads().write(head, nodes)
@@ -48,12 +48,12 @@ impl<V: VolumeMut> StoreMut<V> {
         head: usize,
         node: Node<'_>,
         waiting: Need,
-    ) -> Result<Location, Error> {
+    ) -> Result<Location, FsError> {
         let places = self.write(head, &[node], waiting)?;
         Ok(*places.first().expect("one node has one place"))
     }
 
-    fn reserve(&mut self, head: usize, length: u32, waiting: Need) -> Result<(), Error> {
+    fn reserve(&mut self, head: usize, length: u32, waiting: Need) -> Result<(), FsError> {
         self.mark_dirty()?;
         let mut commits = 0;
         while !self.heads().has_room(head, length) {
@@ -77,14 +77,14 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Commits when the journal is nearly full, so that no later operation has to wait for it.
-    pub(super) fn commit_if_due(&mut self) -> Result<(), Error> {
+    pub(super) fn commit_if_due(&mut self) -> Result<(), FsError> {
         if self.journal.log.wants_commit(self.superblock()) { self.commit() } else { Ok(()) }
     }
 
     /// Makes sure, as far as there is dirt to collect, that the index finds the empty LEBs that are
     /// reserved for it. Before a stop they may have been LEBs emptied by changes that did not reach
     /// the flash: what these had deleted is in use again.
-    pub(super) fn make_index_lebs(&mut self) -> Result<(), Error> {
+    pub(super) fn make_index_lebs(&mut self) -> Result<(), FsError> {
         for _ in 0..self.space.len() {
             let reserved = self.budget(Need::default()).reserved_index_lebs();
             if self.space.sums().available_lebs >= reserved {
@@ -102,7 +102,7 @@ impl<V: VolumeMut> StoreMut<V> {
 
     /// Makes sure that a LEB is reserved for garbage collection: one that a commit frees, or one
     /// whose content fits into the free end of another.
-    pub(super) fn make_gc_leb(&mut self) -> Result<(), Error> {
+    pub(super) fn make_gc_leb(&mut self) -> Result<(), FsError> {
         if self.space.gc_leb().is_some() {
             return Ok(());
         }
@@ -112,21 +112,21 @@ impl<V: VolumeMut> StoreMut<V> {
         if self.space.gc_leb().is_some() {
             return Ok(());
         }
-        let (victim, into) = self.space.squeeze().ok_or(Error::NoSpace)?;
+        let (victim, into) = self.space.squeeze().ok_or(FsError::NoSpace)?;
         Ok(self.collector().squeeze(victim, into)?)
     }
 }
 
 impl<V: VolumeMut> Files<V> {
     /// Commits everything, so that nothing is in the journal alone.
-    pub(super) fn commit_all(&mut self) -> Result<(), Error> {
+    pub(super) fn commit_all(&mut self) -> Result<(), FsError> {
         self.write_back_all()?;
         self.disk.commit()
     }
 
     /// Makes sure that there is room. If there seems to be none, writes back the cache and commits,
     /// to find out how much is really needed.
-    pub(super) fn claim(&mut self, need: Need) -> Result<(), Error> {
+    pub(super) fn claim(&mut self, need: Need) -> Result<(), FsError> {
         self.disk.writable()?;
         if self.budget().fits(need) {
             return Ok(());
@@ -135,13 +135,13 @@ impl<V: VolumeMut> Files<V> {
         if !self.budget().fits(need) {
             self.disk.commit()?;
         }
-        if self.gather(need)? { Ok(()) } else { Err(Error::NoSpace) }
+        if self.gather(need)? { Ok(()) } else { Err(FsError::NoSpace) }
     }
 
     /// Packs nodes in use, out of LEBs that are at least an eighth empty, until there is room: the
     /// index needs whole LEBs, and the end of each LEB in use counts as lost. Packed LEBs are left
     /// alone, so a file system that stays full is not copied around.
-    fn gather(&mut self, need: Need) -> Result<bool, Error> {
+    fn gather(&mut self, need: Need) -> Result<bool, FsError> {
         let least = self.budget().packed();
         let mut committed = false;
         for _ in 0..2 * self.disk.space.len() {
@@ -167,9 +167,9 @@ impl<V: VolumeMut> Files<V> {
 
     /// As [`claim`](Self::claim), for operations that free more than they take: space is reserved
     /// for them.
-    pub(super) fn claim_for_removal(&mut self, need: Need) -> Result<(), Error> {
+    pub(super) fn claim_for_removal(&mut self, need: Need) -> Result<(), FsError> {
         match self.claim(need) {
-            Err(Error::NoSpace) => Ok(()),
+            Err(FsError::NoSpace) => Ok(()),
             claimed => claimed,
         }
     }

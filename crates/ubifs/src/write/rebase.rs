@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Damage, Error};
+use flysch_api::vfs::{Damage, FsError};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
@@ -87,7 +87,7 @@ fn rebase<V: VolumeMut>(
     let is_impossible = fs.store.superblock.default_compression != compression;
     fs.store.superblock.default_compression = compression;
     let superblock = fs.store.superblock;
-    let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
+    let Some(format) = fs.lpt else { return Err(FsError::Invalid("no superblock").into()) };
     fs.store.access.volume.unit = superblock.min_io_size;
     let kept = kept_nodes(&state.kept);
     let (sequence, held) = survey(&fs, state, &kept);
@@ -147,7 +147,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
         &mut self,
         kept: &BTreeMap<u32, Vec<Extent>>,
         held: Vec<(Held, Vec<u8>)>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let (leb_size, unit) = (self.disk.fs.store.leb_size(), self.disk.fs.store.unit());
         let mut properties = Vec::with_capacity(held.len());
         for (lnum, (held, content)) in (self.disk.fs.store.layout.main.start..).zip(held) {
@@ -162,7 +162,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
             if used > end {
                 let place = self.disk.fs.store.access.place(lnum, 0);
                 let structure = "LEB: nodes overlap";
-                return Err(Error::Damaged { structure, place, cause: Damage::Misplaced });
+                return Err(FsError::Damaged { structure, place, cause: Damage::Misplaced });
             }
             if held.rewrite && used > 0 {
                 self.disk.fs.store.access.change_leb(lnum, &content)?;
@@ -192,7 +192,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
         }
     }
 
-    fn write_fresh(&mut self, state: &NewState) -> Result<(), Error> {
+    fn write_fresh(&mut self, state: &NewState) -> Result<(), FsError> {
         for (inode, data) in &state.inodes {
             let node = Node::Inode(InodeNode { data, ..*inode });
             self.put_fresh(&node, (inode.key, None))?;
@@ -214,14 +214,14 @@ impl<V: VolumeMut> Rebase<'_, V> {
         self.finish_fresh()
     }
 
-    fn put_fresh(&mut self, node: &Node<'_>, (key, name): (Key, FreshName)) -> Result<(), Error> {
+    fn put_fresh(&mut self, node: &Node<'_>, (key, name): (Key, FreshName)) -> Result<(), FsError> {
         let length = node.size() as u32;
         let room = self.disk.fs.store.leb_size() - align8(length);
         if self.fresh.as_ref().is_some_and(|fresh| fresh.bytes.len() as u32 > room) {
             self.finish_fresh()?;
         }
         if self.fresh.is_none() {
-            let lnum = self.disk.space.empty_leb().ok_or(Error::NoSpace)?;
+            let lnum = self.disk.space.empty_leb().ok_or(FsError::NoSpace)?;
             self.fresh = Some(Fresh { lnum, bytes: Vec::new(), nodes: Vec::new() });
         }
         let sequence = self.disk.fs.store.access.next_sequence();
@@ -234,7 +234,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
         Ok(())
     }
 
-    fn finish_fresh(&mut self) -> Result<(), Error> {
+    fn finish_fresh(&mut self) -> Result<(), FsError> {
         let Some(Fresh { lnum, mut bytes, nodes }) = self.fresh.take() else { return Ok(()) };
         pad(&mut bytes, self.disk.fs.store.unit() as usize);
         self.disk.fs.store.access.clear_leb(lnum)?;
@@ -252,7 +252,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
     }
 
     /// Unmaps what is left of the old log, orphan area and LEB properties tree.
-    fn clear_rest(&mut self) -> Result<(), Error> {
+    fn clear_rest(&mut self) -> Result<(), FsError> {
         let head = self.disk.journal.log.head.0;
         let log = self.disk.fs.store.layout.log.clone().filter(|lnum| *lnum != head);
         let orphans = self.disk.fs.store.layout.orphans.clone();

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::Node;
 
@@ -20,7 +20,7 @@ pub(super) struct Recovery<'d, V> {
 
 impl<V: VolumeMut> Recovery<'_, V> {
     /// Writes back torn ends as they were first read.
-    pub(super) fn write_back(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), Error> {
+    pub(super) fn write_back(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), FsError> {
         let buds = self.disk.journal.buds.clone();
         for (bud, end) in buds.iter().zip(ends) {
             // A write cut short may look erased, or read well just once: rewrite it.
@@ -47,7 +47,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
 
     /// Rewrites the log into its first LEB, so that the start of an interrupted commit is not in
     /// the way.
-    fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
+    fn recover_log(&mut self, log: &FoundLog) -> Result<(), FsError> {
         let mut nodes = log.nodes.clone();
         pad(&mut nodes, self.disk.fs.store.unit() as usize);
         let tail = self.disk.journal.log.tail;
@@ -72,7 +72,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
     }
 
     /// Commits what recovery found: sizes that follow the data, deleted files.
-    pub(super) fn finish(&mut self) -> Result<(), Error> {
+    pub(super) fn finish(&mut self) -> Result<(), FsError> {
         self.disk.changed = true;
         // No commit may come before the sizes are written, so the journal may exceed its usual
         // length.
@@ -91,7 +91,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
     /// Clears the LEBs that count as empty. Their content was given up before the stop, but UBI may
     /// still have it, or the rest of an erase cut short by power loss: a fastmap does not show
     /// that.
-    fn empty_lebs_hold_nothing(&mut self) -> Result<(), Error> {
+    fn empty_lebs_hold_nothing(&mut self) -> Result<(), FsError> {
         for lnum in self.disk.space.erased_lebs(self.disk.index.at.0) {
             self.disk.fs.store.access.clear_leb(lnum)?;
         }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp};
+use flysch_api::vfs::{DeviceNumber, FileKind, FsError, Inode, NewFile, Rename, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{EntryKind, InodeFlags};
 
@@ -63,22 +63,22 @@ impl<V: VolumeMut> UbifsMut<V> {
         to: Named<'_>,
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         let old_parent = self.files.load_directory(from.0.0)?;
         let new_parent = self.files.load_directory(to.0.0)?;
         check_name(to.1)?;
         if !crate::file::is_name(from.1) {
-            return Err(Error::NotFound);
+            return Err(FsError::NotFound);
         }
         let old_name = &*self.old_name(&old_parent, from.1)?;
         let new_name = &*self.new_name(&new_parent, to.1)?;
-        let number = self.find_entry(old_parent.number(), old_name)?.ok_or(Error::NotFound)?;
+        let number = self.find_entry(old_parent.number(), old_name)?.ok_or(FsError::NotFound)?;
         let moved = self.files.load(number.into())?;
         let replaced = match self.find_entry(new_parent.number(), new_name)? {
-            Some(_) if how == Rename::Keep => return Err(Error::Exists),
+            Some(_) if how == Rename::Keep => return Err(FsError::Exists),
             Some(other) => Some(self.files.load(other.into())?),
-            None if how == Rename::Exchange => return Err(Error::NotFound),
+            None if how == Rename::Exchange => return Err(FsError::NotFound),
             None => None,
         };
         if replaced.as_ref().is_some_and(|it| it.number() == number) {
@@ -89,7 +89,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let parents = Parents { from: old_parent, to: (!same).then_some(new_parent) };
         self.check_circle(&parents, Some(&moved), parents.to_number())?;
         if how == Rename::Exchange {
-            let other = replaced.ok_or(Error::NotFound)?;
+            let other = replaced.ok_or(FsError::NotFound)?;
             self.check_circle(&parents, Some(&other), parents.from.number())?;
             self.check_policy(&parents.from, &other)?;
             return self.exchange(parents, (old_name, &moved), (new_name, &other), now);
@@ -103,7 +103,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         parents: &Parents,
         moved: Option<&Record>,
         target: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let Some(moved) = moved else { return Ok(()) };
         if kind(moved) != Some(FileKind::Directory) || parents.to.is_none() {
             return Ok(());
@@ -114,7 +114,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut seen = BTreeSet::new();
         while let Some(directory) = waiting.pop() {
             if directory == target {
-                return Err(Error::Invalid("a directory cannot be moved below itself"));
+                return Err(FsError::Invalid("a directory cannot be moved below itself"));
             }
             let is_last = self.files.load_any(directory).is_ok_and(|record| record.node.links <= 2);
             if is_last || !seen.insert(directory) {
@@ -138,7 +138,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         (old_name, moved): (&[u8], &Record),
         (new_name, other): (&[u8], &Record),
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let bytes = entry_cost(old_name)
             + entry_cost(new_name)
             + 2 * INODE_COST
@@ -176,7 +176,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         (old_name, mut moved): (&[u8], Record),
         (new_name, mut replaced): (&[u8], Option<Record>),
         (how, now): (Rename, Timestamp),
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let is_directory = kind(&moved) == Some(FileKind::Directory);
         if let Some(replaced) = &mut replaced {
             self.check_replaced(is_directory, replaced)?;
@@ -232,17 +232,17 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Checks that a file may be replaced by a directory, or by another kind of file.
-    fn check_replaced(&self, is_directory: bool, replaced: &Record) -> Result<(), Error> {
+    fn check_replaced(&self, is_directory: bool, replaced: &Record) -> Result<(), FsError> {
         match (is_directory, kind(replaced) == Some(FileKind::Directory)) {
             (true, true) => self.check_empty(replaced),
-            (true, false) => Err(Error::NotDirectory),
-            (false, true) => Err(Error::IsDirectory),
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
             (false, false) => Ok(()),
         }
     }
 
     /// The whiteout that replaces a moved name for overlayfs.
-    fn whiteout(&mut self, parent: &Record, now: Timestamp) -> Result<Record, Error> {
+    fn whiteout(&mut self, parent: &Record, now: Timestamp) -> Result<Record, FsError> {
         let file = NewFile {
             kind: FileKind::CharacterDevice,
             permissions: 0,

@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 
-use flysch_api::vfs::{Error, FileKind, Inode, NewFile, Timestamp};
+use flysch_api::vfs::{FileKind, FsError, Inode, NewFile, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{EntryKind, InodeFlags, InodeNode, Key, Node, SuperblockFlags};
 use sha2::{Digest, Sha256};
@@ -36,12 +36,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         &self,
         parent: &Record,
         name: &'n [u8],
-    ) -> Result<Cow<'n, [u8]>, Error> {
+    ) -> Result<Cow<'n, [u8]>, FsError> {
         if !parent.is_encrypted() {
             return Ok(Cow::Borrowed(name));
         }
         let names = self.files.disk.fs.names_of(parent.number())?;
-        names.stored(name).map(Cow::Owned).ok_or(Error::NameTooLong)
+        names.stored(name).map(Cow::Owned).ok_or(FsError::NameTooLong)
     }
 
     /// The stored form of an existing name; without the key, names are known by the form shown
@@ -50,23 +50,23 @@ impl<V: VolumeMut> UbifsMut<V> {
         &self,
         parent: &Record,
         name: &'n [u8],
-    ) -> Result<Cow<'n, [u8]>, Error> {
+    ) -> Result<Cow<'n, [u8]>, FsError> {
         if !parent.is_encrypted() {
             return Ok(Cow::Borrowed(name));
         }
         let stored = self.files.disk.fs.stored_name(parent.number(), name)?;
-        stored.map(Cow::Owned).ok_or(Error::NotFound)
+        stored.map(Cow::Owned).ok_or(FsError::NotFound)
     }
 
     /// Checks that a file is encrypted by the policy of its encrypted directory.
-    pub(super) fn check_policy(&self, parent: &Record, record: &Record) -> Result<(), Error> {
+    pub(super) fn check_policy(&self, parent: &Record, record: &Record) -> Result<(), FsError> {
         if !parent.is_encrypted() || !is_sealable(kind(record)) {
             return Ok(());
         }
         let store = &self.files.disk.fs.store;
         let wanted = store.context(parent.number())?.policy;
         let fits = record.is_encrypted() && store.context(record.number())?.policy == wanted;
-        if fits { Ok(()) } else { Err(Error::CrossDevice) }
+        if fits { Ok(()) } else { Err(FsError::CrossDevice) }
     }
 
     /// Encrypts a new file by its directory's policy; returns the inode that holds the context.
@@ -75,7 +75,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         parent: &Record,
         record: &mut Record,
         file: &NewFile<'_>,
-    ) -> Result<Option<Record>, Error> {
+    ) -> Result<Option<Record>, FsError> {
         if !parent.is_encrypted() || !is_sealable(kind(record)) {
             return Ok(None);
         }
@@ -85,17 +85,17 @@ impl<V: VolumeMut> UbifsMut<V> {
         let cipher = context.cipher(masters, Use::Names)?;
         if file.kind == FileKind::Symlink {
             let target = encrypt_target(&policy, &cipher, file.target);
-            record.data = target.ok_or(Error::NameTooLong)?;
+            record.data = target.ok_or(FsError::NameTooLong)?;
             record.node.size = record.data.len() as u64;
         }
         self.add_context(record, &context).map(Some)
     }
 
     /// A context with a unique nonce.
-    fn new_context(&self, policy: Policy) -> Result<Context, Error> {
+    fn new_context(&self, policy: Policy) -> Result<Context, FsError> {
         const NO_ENTROPY: &str = "new encrypted files without random bytes for their numbers";
         let entropy = self.files.disk.fs.keys.as_ref().and_then(|keys| keys.entropy);
-        let entropy = entropy.ok_or(Error::Unsupported(NO_ENTROPY))?;
+        let entropy = entropy.ok_or(FsError::Unsupported(NO_ENTROPY))?;
         let mut hasher = Sha256::new();
         hasher.update(entropy);
         hasher.update(self.files.disk.fs.store.superblock.uuid);
@@ -106,7 +106,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Adds a context to a file that is about to be written; returns the inode that holds it.
-    fn add_context(&mut self, host: &mut Record, context: &Context) -> Result<Record, Error> {
+    fn add_context(&mut self, host: &mut Record, context: &Context) -> Result<Record, FsError> {
         let value = context.emit();
         let node = &mut host.node;
         node.flags.0 |= InodeFlags::ENCRYPTED.0;
@@ -138,23 +138,24 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Encrypts whatever is created in an empty directory (`FS_IOC_SET_ENCRYPTION_POLICY`).
     ///
     /// # Errors
-    /// [`Error::Encrypted`] without the policy's key, [`Error::NotEmpty`], [`Error::NotDirectory`],
-    /// [`Error::Exists`] if it has a policy, [`Error::Unsupported`] before format version 5, or
-    /// without [`entropy`](crate::Keys::entropy); and the errors of any change.
+    /// [`FsError::Encrypted`] without the policy's key, [`FsError::NotEmpty`],
+    /// [`FsError::NotDirectory`], [`FsError::Exists`] if it has a policy, [`FsError::Unsupported`]
+    /// before format version 5, or without [`entropy`](crate::Keys::entropy); and the errors of any
+    /// change.
     pub fn encrypt(
         &mut self,
         directory: Inode,
         policy: &Policy,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         let mut host = self.files.load_directory(directory.0)?;
         if host.is_encrypted() {
-            return Err(Error::Exists);
+            return Err(FsError::Exists);
         }
         self.check_empty(&host)?;
         if self.files.disk.fs.store.superblock.format_version < 5 {
-            return Err(Error::Unsupported("encryption in format version 4"));
+            return Err(FsError::Unsupported("encryption in format version 4"));
         }
         let context = self.new_context(*policy)?;
         let masters = self.files.disk.fs.keys.as_ref().map_or(&[][..], |keys| &keys.masters);

@@ -1,6 +1,6 @@
 //! The layer below files: nodes on the flash, and everything that says where they lie.
 
-use flysch_api::vfs::{Damage, Error, FileKind};
+use flysch_api::vfs::{Damage, FileKind, FsError};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{EntryKind, Group, Key, Node, SUPERBLOCK_HMAC, SUPERBLOCK_LEB};
 use flysch_wire::ubifs::{MasterFlags, SUPERBLOCK_NODE_SIZE, Superblock};
@@ -56,17 +56,17 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Fails once the flash has refused a change, or if the accounting of space is contradictory.
-    pub(super) fn writable(&self) -> Result<(), Error> {
+    pub(super) fn writable(&self) -> Result<(), FsError> {
         self.fs.store.access.writable()?;
         self.believable()
     }
 
     /// Fails if the accounting of space is contradictory.
-    pub(super) fn believable(&self) -> Result<(), Error> {
+    pub(super) fn believable(&self) -> Result<(), FsError> {
         let (structure, place) = ("LEB properties", Default::default());
         let cause = Damage::Field("free and dirty bytes");
         if self.space.is_astray() {
-            Err(Error::Damaged { structure, place, cause })
+            Err(FsError::Damaged { structure, place, cause })
         } else {
             Ok(())
         }
@@ -93,9 +93,9 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// The inode with this number as written last, including those of attribute values.
-    pub(super) fn inode(&self, number: u32) -> Result<Record, Error> {
+    pub(super) fn inode(&self, number: u32) -> Result<Record, FsError> {
         let store = &self.fs.store;
-        let at = store.find(Key::inode_node(number))?.ok_or(Error::NotFound)?;
+        let at = store.find(Key::inode_node(number))?.ok_or(FsError::NotFound)?;
         let mut scratch = Scratch::new();
         let node = store.inode(number, at, &mut scratch)?;
         if FileKind::from_mode(node.mode).is_none() {
@@ -105,7 +105,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Sets the place of the node of an inode or data key.
-    pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
+    pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), FsError> {
         self.tnc().set(key, at)
     }
 
@@ -115,26 +115,26 @@ impl<V: VolumeMut> StoreMut<V> {
         kind: EntryKind,
         (parent, name): (u32, &[u8]),
         at: Option<Location>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.tnc().set_name(kind, parent, name, at)
     }
 
     /// Removes everything from `first` to `last`.
-    pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
+    pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), FsError> {
         self.tnc().remove_range(first, last)
     }
 
     /// Deletes an inode with everything that belongs to it.
-    pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
+    pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), FsError> {
         self.tnc().remove_inode(inode)
     }
 
-    pub(super) fn sync_heads(&mut self) -> Result<(), Error> {
+    pub(super) fn sync_heads(&mut self) -> Result<(), FsError> {
         self.heads().sync_heads()
     }
 
     /// Marks the file system as in use, so that the next opening looks for torn writes.
-    pub(super) fn mark_dirty(&mut self) -> Result<(), Error> {
+    pub(super) fn mark_dirty(&mut self) -> Result<(), FsError> {
         self.writable()?;
         self.master.mark_dirty(&mut self.fs.store)
     }
@@ -149,7 +149,7 @@ impl<V: VolumeMut> StoreMut<V> {
         self.orphans.is_full(self.fs.store.layout.orphans.len(), self.fs.store.leb_size())
     }
 
-    pub(super) fn write_superblock(&mut self) -> Result<(), Error> {
+    pub(super) fn write_superblock(&mut self) -> Result<(), FsError> {
         let store = &mut self.fs.store;
         let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
         if let Some(hmac) = store.auth.as_ref().and_then(|auth| auth.well_known()) {
@@ -165,7 +165,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Marks the committed file system as clean; returns the volume.
-    pub(super) fn close(mut self) -> Result<V, Error> {
+    pub(super) fn close(mut self) -> Result<V, FsError> {
         if self.master.is_dirty() {
             // LEBs the commit gave up must be erased before the next opening no longer looks for
             // them.

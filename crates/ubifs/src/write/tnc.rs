@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::{EntryKind, Key, Superblock, align8};
 
@@ -31,7 +31,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
     }
 
     /// Sets the place of the node of an inode or data key.
-    pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
+    pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), FsError> {
         match self.store.find(key)? {
             Some(old) => self.space.release(old),
             None => self.grow(),
@@ -48,7 +48,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         parent: u32,
         name: &[u8],
         at: Option<Location>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let old = self.store.find_name(kind, parent, name)?.map(|found| found.0);
         match old {
             Some(old) => self.space.release(old),
@@ -63,7 +63,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
     }
 
     /// Removes everything from `first` to `last`.
-    pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
+    pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), FsError> {
         let mut found = Vec::new();
         self.store.nodes(first, last, &mut |_, at| {
             found.push(at);
@@ -97,7 +97,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
     }
 
     /// Deletes an inode with everything that belongs to it.
-    pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
+    pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), FsError> {
         for value in self.store.xattr_inodes(inode)? {
             self.remove_range(Key::inode_node(value), Key::last_of(value))?;
         }
@@ -107,7 +107,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
 
 impl<V: Volume> Store<V> {
     /// The inodes that hold the values of a file's extended attributes.
-    pub(super) fn xattr_inodes(&self, inode: u32) -> Result<Vec<u32>, Error> {
+    pub(super) fn xattr_inodes(&self, inode: u32) -> Result<Vec<u32>, FsError> {
         let mut values = Vec::new();
         self.names(EntryKind::Xattr, inode, 0, &mut |name| {
             values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));

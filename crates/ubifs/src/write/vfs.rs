@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use flysch_api::vfs::{
-    Attributes, Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NameVisitor, NewFile,
+    Attributes, Changes, FileKind, FileSystem, FileSystemMut, FsError, Inode, NameVisitor, NewFile,
     Rename, Statistics, Timestamp, Visitor, XattrChange,
 };
 use flysch_api::volume::VolumeMut;
@@ -19,30 +19,35 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         Statistics { blocks, blocks_free, ..self.files.disk.fs.statistics() }
     }
 
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, FsError> {
         self.files.disk.fs.lookup(directory, name)
     }
 
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+    fn attributes(&self, inode: Inode) -> Result<Attributes, FsError> {
         match self.files.waiting(inode) {
             Some(record) if kind(record) == Some(FileKind::Symlink) => {
                 let node = record.node();
                 // No cause: only the mode can be wrong in a node made here.
                 describe(&node, self.files.disk.fs.shown_size(&node))
-                    .map_err(|_| Error::Invalid("an inode of unknown kind"))
+                    .map_err(|_| FsError::Invalid("an inode of unknown kind"))
             }
             // No cause: as above.
             Some(record) => describe(&record.node(), record.node.size)
-                .map_err(|_| Error::Invalid("an inode of unknown kind")),
+                .map_err(|_| FsError::Invalid("an inode of unknown kind")),
             None => self.files.disk.fs.attributes(inode),
         }
     }
 
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+    fn list(
+        &self,
+        directory: Inode,
+        position: u64,
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), FsError> {
         self.files.disk.fs.list(directory, position, visit)
     }
 
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let attributes = self.attributes(inode)?;
         if attributes.kind != FileKind::Regular {
             return self.files.disk.fs.read(inode, offset, buffer);
@@ -55,7 +60,7 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         Ok(length)
     }
 
-    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, FsError> {
         let attributes = self.attributes(inode)?;
         if attributes.kind != FileKind::Regular || offset >= attributes.size {
             return self.files.disk.fs.next_data(inode, offset);
@@ -73,11 +78,11 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         Ok((start < end).then_some(start..end))
     }
 
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), FsError> {
         self.files.disk.fs.list_xattrs(inode, visit)
     }
 
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         self.files.disk.fs.read_xattr(inode, name, buffer)
     }
 }
@@ -89,7 +94,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         name: &[u8],
         file: &NewFile<'_>,
         now: Timestamp,
-    ) -> Result<Inode, Error> {
+    ) -> Result<Inode, FsError> {
         self.make(directory.0, name, file, now)
     }
 
@@ -99,11 +104,11 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         directory: Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.add_link(inode.0, directory.0, name, now)
     }
 
-    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error> {
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), FsError> {
         self.unname(directory.0, name, now)
     }
 
@@ -113,7 +118,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         to: (Inode, &[u8]),
         how: Rename,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.move_name(from, to, how, now)
     }
 
@@ -122,7 +127,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         inode: Inode,
         changes: &Changes,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         self.files.change_attributes(inode.0, changes, now)
     }
@@ -133,7 +138,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, FsError> {
         self.files.write_content(inode.0, offset, data, now)
     }
 
@@ -143,11 +148,11 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.change_xattr(inode.0, name, change, now)
     }
 
-    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), FsError> {
         self.files.disk.writable()?;
         match inode {
             Some(inode) => {
@@ -161,7 +166,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         self.files.disk.fs.store.access.sync_volume()
     }
 
-    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), FsError> {
         self.files.disk.writable()?;
         match inode {
             Some(inode) => {
@@ -178,7 +183,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         self.files.disk.fs.store.access.sync_volume()
     }
 
-    fn forget(&mut self, inode: Inode) -> Result<(), Error> {
+    fn forget(&mut self, inode: Inode) -> Result<(), FsError> {
         match u32::try_from(inode.0) {
             Ok(number) => self.files.forget_orphan(number),
             Err(_) => Ok(()),

@@ -1,6 +1,6 @@
 //! Extended attributes: an entry below the file, and an inode for the value.
 
-use flysch_api::vfs::{Error, Timestamp, XattrChange};
+use flysch_api::vfs::{FsError, Timestamp, XattrChange};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Compression, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, NAME_MAX,
@@ -22,16 +22,16 @@ pub(super) fn value_size(length: usize) -> u32 {
     (INODE_NODE_SIZE + length + 1).next_multiple_of(8) as u32
 }
 
-fn check_attribute(name: &[u8]) -> Result<(), Error> {
+fn check_attribute(name: &[u8]) -> Result<(), FsError> {
     if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
+        return Err(FsError::NameTooLong);
     }
     let spaces = [&b"user."[..], b"trusted.", b"security."];
     let known = spaces.iter().any(|space| name.starts_with(space) && name.len() > space.len());
     if known && !name.contains(&0) {
         return Ok(());
     }
-    Err(Error::Invalid("UBIFS holds only user., trusted. and security. attributes"))
+    Err(FsError::Invalid("UBIFS holds only user., trusted. and security. attributes"))
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
@@ -41,7 +41,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         change: XattrChange<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         self.files.disk.writable()?;
         let mut host = self.files.load(number)?;
         check_attribute(name)?;
@@ -52,8 +52,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         };
         host.node.changed = stamp(now);
         match (change, old) {
-            (XattrChange::Create(_), Some(_)) => Err(Error::Exists),
-            (XattrChange::Replace(_) | XattrChange::Remove, None) => Err(Error::NoAttribute),
+            (XattrChange::Create(_), Some(_)) => Err(FsError::Exists),
+            (XattrChange::Replace(_) | XattrChange::Remove, None) => Err(FsError::NoAttribute),
             (XattrChange::Remove, Some(old)) => self.remove_xattr(host, name, old),
             (XattrChange::Set(value) | XattrChange::Replace(value), Some(old)) => {
                 self.replace_xattr(host, old, value, now)
@@ -64,9 +64,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
     }
 
-    fn check_value(value: &[u8]) -> Result<(), Error> {
+    fn check_value(value: &[u8]) -> Result<(), FsError> {
         if value.len() > INLINE_DATA_MAX {
-            return Err(Error::Invalid("an attribute's value can have at most 4096 bytes"));
+            return Err(FsError::Invalid("an attribute's value can have at most 4096 bytes"));
         }
         Ok(())
     }
@@ -77,14 +77,14 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         value: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         Self::check_value(value)?;
         let most = (self.files.disk.store().leb_size() as usize / 2 / INODE_NODE_SIZE)
             .min(usize::from(u16::MAX));
         let node = &mut host.node;
         let names = u64::from(node.xattr_names) + u64::from(node.xattr_count) + name.len() as u64;
         if node.xattr_count as usize >= most || names + 1 > LIST_MAX {
-            return Err(Error::NoSpace);
+            return Err(FsError::NoSpace);
         }
         node.xattr_count += 1;
         node.xattr_size += entry_size(name) as u32 + value_size(value.len());
@@ -123,7 +123,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         mut inode: Record,
         value: &[u8],
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         Self::check_value(value)?;
         let size = host.node.xattr_size.saturating_sub(value_size(inode.data.len()));
         host.node.xattr_size = size + value_size(value.len());
@@ -141,7 +141,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         mut host: Record,
         name: &[u8],
         mut inode: Record,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FsError> {
         let node = &mut host.node;
         node.xattr_count = node.xattr_count.saturating_sub(1);
         let size = entry_size(name) as u32 + value_size(inode.data.len());

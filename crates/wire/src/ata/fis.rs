@@ -1,6 +1,6 @@
 //! Frame information structures (SATA 10.5).
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32};
 
 /// Bytes of a register FIS, in either direction.
@@ -87,10 +87,10 @@ impl H2d {
     ///
     /// # Errors
     /// Too few bytes, or a FIS of another type.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, REGISTER_LENGTH)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, REGISTER_LENGTH)?;
         if bytes[0] != kind::H2D {
-            return Err(Error::WrongCode { expected: kind::H2D, got: bytes[0] });
+            return Err(WireError::WrongCode { expected: kind::H2D, got: bytes[0] });
         }
         Ok(Self {
             is_command: bytes[1] & COMMAND != 0,
@@ -134,10 +134,10 @@ impl D2h {
     ///
     /// # Errors
     /// Too few bytes, or a FIS of another type.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, REGISTER_LENGTH)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, REGISTER_LENGTH)?;
         if bytes[0] != kind::D2H {
-            return Err(Error::WrongCode { expected: kind::D2H, got: bytes[0] });
+            return Err(WireError::WrongCode { expected: kind::D2H, got: bytes[0] });
         }
         Ok(Self {
             interrupt: bytes[1] & INTERRUPT != 0,
@@ -206,10 +206,10 @@ impl PioSetup {
     ///
     /// # Errors
     /// Too few bytes, or a FIS of another type.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, PIO_SETUP_LENGTH)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, PIO_SETUP_LENGTH)?;
         if bytes[0] != kind::PIO_SETUP {
-            return Err(Error::WrongCode { expected: kind::PIO_SETUP, got: bytes[0] });
+            return Err(WireError::WrongCode { expected: kind::PIO_SETUP, got: bytes[0] });
         }
         Ok(Self {
             to_host: bytes[1] & TO_HOST != 0,

@@ -1,7 +1,7 @@
 //! Identify data (ACS 7.13, 7.14): 256 words.
 
 use super::SECTOR;
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16};
 
 /// The kind of device that was identified.
@@ -265,10 +265,10 @@ impl Identify {
     ///
     /// # Errors
     /// Too few bytes; a checksum that is present and wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, SECTOR)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, SECTOR)?;
         if bytes[510] == INTEGRITY && super::sum(&bytes[..SECTOR]) != 0 {
-            return Err(Error::BadField("checksum of identify data"));
+            return Err(WireError::BadField("checksum of identify data"));
         }
         Ok(Self::of(&array(bytes, 0)))
     }

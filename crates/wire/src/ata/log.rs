@@ -1,7 +1,7 @@
 //! General purpose logs (ACS 9): the queued error log and the identify data log.
 
 use super::SECTOR;
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le16, le32, le64};
 
 /// Log addresses.
@@ -64,10 +64,10 @@ impl NcqError {
     ///
     /// # Errors
     /// Too few bytes, or a wrong checksum.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, SECTOR)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, SECTOR)?;
         if super::sum(&bytes[..SECTOR]) != 0 {
-            return Err(Error::BadField("checksum of the queued error log"));
+            return Err(WireError::BadField("checksum of the queued error log"));
         }
         Ok(Self {
             not_queued: bytes[0] & NOT_QUEUED != 0,

@@ -1,7 +1,7 @@
 //! SMART data. The attributes are from ACS-3 and before; ACS-4 7.45 defines only their frame.
 
 use super::SECTOR;
-use crate::Error;
+use crate::WireError;
 use crate::bytes::le16;
 
 /// Most attributes.
@@ -117,10 +117,10 @@ impl SmartData {
     ///
     /// # Errors
     /// Too few bytes, or a wrong checksum.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, SECTOR)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, SECTOR)?;
         if super::sum(&bytes[..SECTOR]) != 0 {
-            return Err(Error::BadField("checksum of SMART data"));
+            return Err(WireError::BadField("checksum of SMART data"));
         }
         let minutes = match bytes[EXTENDED] {
             u8::MAX => le16(bytes, EXTENDED_LONG),
@@ -211,10 +211,10 @@ pub struct SelfTest {
 ///
 /// # Errors
 /// Too few bytes, or a wrong checksum.
-pub fn self_tests(page: &[u8]) -> Result<impl Iterator<Item = SelfTest> + '_, Error> {
-    Error::check_len(page, SECTOR)?;
+pub fn self_tests(page: &[u8]) -> Result<impl Iterator<Item = SelfTest> + '_, WireError> {
+    WireError::check_len(page, SECTOR)?;
     if super::sum(&page[..SECTOR]) != 0 {
-        return Err(Error::BadField("checksum of the self-test log"));
+        return Err(WireError::BadField("checksum of the self-test log"));
     }
     let newest = usize::from(page[NEWEST]).min(SELF_TESTS_MAX);
     let rows = (0..if newest == 0 { 0 } else { SELF_TESTS_MAX }).map(move |back| {

@@ -1,7 +1,7 @@
 //! The label of `GEOM::CACHE`, version 1.
 
 use super::{Name, begin_label, check_label, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le32, le64, put};
 
 /// Magic of the label.
@@ -29,7 +29,7 @@ impl Cache {
     ///
     /// # Errors
     /// If it is not a valid label.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         Ok(Self {
             name: Name::parse(sector, 20, "name")?,

@@ -1,7 +1,7 @@
 //! Metadata of the class CONCAT (`gconcat label`).
 
 use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le16, le32, le64, put};
 
 /// Magic of the label.
@@ -33,7 +33,7 @@ impl Concat {
     ///
     /// # Errors
     /// If they are not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         let this = Self {
             name: Name::parse(sector, 20, "name")?,
@@ -44,7 +44,7 @@ impl Concat {
             provider_size: le64(sector, 60),
         };
         if this.all == 0 || this.number >= this.all {
-            return Err(Error::BadField("number of disks"));
+            return Err(WireError::BadField("number of disks"));
         }
         Ok(this)
     }

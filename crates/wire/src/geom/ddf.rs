@@ -4,7 +4,7 @@
 //! followed by its sections, whose positions it gives relative to itself. All numbers are big
 //! endian; sectors have 512 bytes. Layouts were checked against mdadm's `super-ddf.c`.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, be16, be32, be64, put};
 
 /// Bytes of a sector.
@@ -37,8 +37,8 @@ pub type Guid = [u8; 24];
 ///
 /// # Errors
 /// If it is shorter than a sector.
-pub fn magic(bytes: &[u8]) -> Result<u32, Error> {
-    Error::check_len(bytes, SECTOR)?;
+pub fn magic(bytes: &[u8]) -> Result<u32, WireError> {
+    WireError::check_len(bytes, SECTOR)?;
     Ok(be32(bytes, 0))
 }
 
@@ -81,9 +81,9 @@ impl Header {
     ///
     /// # Errors
     /// If it is not valid; the CRC is not checked.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if magic(bytes)? != HEADER {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let section = |at: usize| (be32(bytes, at), be32(bytes, at + 4));
         let this = Self {
@@ -103,7 +103,7 @@ impl Header {
             data: section(224),
         };
         if !matches!(&this.revision, b"01.02.00" | b"02.00.00") {
-            return Err(Error::BadField("revision"));
+            return Err(WireError::BadField("revision"));
         }
         Ok(this)
     }
@@ -226,8 +226,8 @@ impl Physical {
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         if bytes[..24] == [0xFF; 24] {
             return Ok(None);
         }
@@ -277,8 +277,8 @@ impl Virtual {
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         if bytes[..24] == [0xFF; 24] {
             return Ok(None);
         }
@@ -341,9 +341,9 @@ impl Configuration {
     ///
     /// # Errors
     /// If it is not valid; the CRC is not checked.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if magic(bytes)? != CONFIGURATION {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         Ok(Self {
             guid: array(bytes, 8),
@@ -363,10 +363,10 @@ impl Configuration {
     ///
     /// # Errors
     /// If it lies beyond the record.
-    pub fn member(bytes: &[u8], members_max: u16, number: u16) -> Result<(u32, u64), Error> {
+    pub fn member(bytes: &[u8], members_max: u16, number: u16) -> Result<(u32, u64), WireError> {
         let reference = Self::MEMBERS_AT + usize::from(number) * 4;
         let start = Self::MEMBERS_AT + usize::from(members_max) * 4 + usize::from(number) * 8;
-        Error::check_len(bytes, start + 8)?;
+        WireError::check_len(bytes, start + 8)?;
         Ok((be32(bytes, reference), be64(bytes, start)))
     }
 
@@ -409,9 +409,9 @@ impl Configuration {
 ///
 /// # Errors
 /// If the section is not valid.
-pub fn reference(bytes: &[u8]) -> Result<u32, Error> {
+pub fn reference(bytes: &[u8]) -> Result<u32, WireError> {
     if magic(bytes)? != DISK_DATA {
-        return Err(Error::BadField("magic"));
+        return Err(WireError::BadField("magic"));
     }
     Ok(be32(bytes, 32))
 }

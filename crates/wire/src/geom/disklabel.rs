@@ -1,6 +1,6 @@
 //! The disklabel of BSD systems, with 32-bit sector numbers.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le16, le32, put};
 
 /// First and 34th word of a label.
@@ -85,19 +85,19 @@ impl Disklabel {
     ///
     /// # Errors
     /// If it is not a valid label.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, Self::len(PARTITIONS_MIN))?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, Self::len(PARTITIONS_MIN))?;
         if le32(sector, 0) != MAGIC || le32(sector, 132) != MAGIC {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let count = usize::from(le16(sector, 138));
         if !(1..=PARTITIONS_MAX).contains(&count) {
-            return Err(Error::BadField("number of partitions"));
+            return Err(WireError::BadField("number of partitions"));
         }
         let bytes =
-            sector.get(..Self::len(count)).ok_or(Error::BadField("number of partitions"))?;
+            sector.get(..Self::len(count)).ok_or(WireError::BadField("number of partitions"))?;
         if sum(bytes) != 0 {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         let mut partitions = [Partition::UNUSED; PARTITIONS_MAX];
         for (partition, at) in partitions.iter_mut().zip((FIXED..bytes.len()).step_by(16)) {

@@ -4,7 +4,7 @@
 //! `sys/sys/disklabel64.h`.
 
 use super::gpt::Guid;
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le32, le64, put};
 
 /// First word of a label.
@@ -94,17 +94,17 @@ impl Disklabel64 {
     ///
     /// # Errors
     /// If it is not a valid label.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, LEN)?;
         if le32(bytes, AT) != MAGIC {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let count = le32(bytes, 524) as usize;
         if !(1..=PARTITIONS).contains(&count) {
-            return Err(Error::BadField("number of partitions"));
+            return Err(WireError::BadField("number of partitions"));
         }
         if sum(bytes, count) != le32(bytes, 516) {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         let guid = |at: usize| {
             let mut guid = [0; 16];

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le32, le64, put};
 
 /// Signature of a header.
@@ -105,10 +105,10 @@ impl fmt::Debug for Guid {
 }
 
 impl FromStr for Guid {
-    type Err = Error;
+    type Err = WireError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::parse_text(text.as_bytes()).ok_or(Error::BadField("GUID"))
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        Self::parse_text(text.as_bytes()).ok_or(WireError::BadField("GUID"))
     }
 }
 
@@ -274,8 +274,8 @@ impl Entry {
     ///
     /// # Errors
     /// If `bytes` is too short.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, ENTRY_LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, ENTRY_LEN)?;
         let mut name = [0; NAME_LEN];
         for (at, unit) in name.iter_mut().enumerate() {
             *unit = u16::from_le_bytes(array(bytes, 56 + 2 * at));

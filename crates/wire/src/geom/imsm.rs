@@ -8,7 +8,7 @@
 //! Each record keeps the bytes that have no name here, so that reading and writing it changes
 //! nothing.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32, put};
 
 /// Signature of the anchor.
@@ -50,7 +50,7 @@ pub mod disk_status {
     pub const ONLINE: u32 = 8;
 }
 
-/// Bits of [`Volume::status`].
+/// Bits of [`ImsmVolume::status`].
 pub mod volume_status {
     /// Adjacent reads may be coalesced.
     pub const READ_COALESCING: u32 = 4;
@@ -164,14 +164,14 @@ impl Header {
     ///
     /// # Errors
     /// If it is not valid; the checksum is not checked.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         if array::<24>(bytes, 0) != SIGNATURE {
-            return Err(Error::BadField("signature"));
+            return Err(WireError::BadField("signature"));
         }
         let len = le32(bytes, 0x24);
         if !((Self::LEN + Disk::LEN) as u32..=LEN_MAX).contains(&len) || !len.is_multiple_of(4) {
-            return Err(Error::BadField("mpb_size"));
+            return Err(WireError::BadField("mpb_size"));
         }
         Ok(Self {
             raw: array(bytes, 0),
@@ -244,8 +244,8 @@ impl Disk {
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         Ok(Self {
             raw: array(bytes, 0),
             serial: array(bytes, 0),
@@ -283,7 +283,7 @@ impl Disk {
 
 /// A volume, without its maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct ImsmVolume {
     raw: [u8; Self::LEN],
     /// Its name, padded with zeros.
     pub name: [u8; 16],
@@ -301,7 +301,7 @@ pub struct Volume {
     pub dirty: u8,
 }
 
-impl Volume {
+impl ImsmVolume {
     /// Bytes of a volume.
     pub const LEN: usize = 112;
 
@@ -317,8 +317,8 @@ impl Volume {
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         Ok(Self {
             raw: array(bytes, 0),
             name: array(bytes, 0),
@@ -387,8 +387,8 @@ impl Map {
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LEN)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LEN)?;
         Ok(Self {
             raw: array(bytes, 0),
             start: split(bytes, 0, 20),

@@ -3,7 +3,7 @@
 //!
 //! From FreeBSD's `sys/geom/raid/md_jmicron.c`, checked against dmraid's `jm.h`. Little endian.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32};
 
 /// Sectors from the record to the end of the disk.
@@ -65,14 +65,14 @@ impl JMicron {
     ///
     /// # Errors
     /// If it is not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, 512)?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, 512)?;
         if sector[..2] != *b"JM" {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let words = sector.chunks_exact(2).take(64);
         if words.map(|word| le16(word, 0)).fold(0, u16::wrapping_add) != 0 {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         let disks: [u8; 4 * DISKS_MAX] = array(sector, 64);
         let sectors = u64::from(le32(sector, 24)) << 16 | u64::from(le16(sector, 28));

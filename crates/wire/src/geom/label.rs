@@ -1,7 +1,7 @@
 //! Metadata of the class LABEL (`glabel label`).
 
 use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le64, put};
 
 /// Magic of the label.
@@ -25,7 +25,7 @@ impl Label {
     ///
     /// # Errors
     /// If they are not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
         Ok(Self {
             label: Name::parse(sector, 20, "label")?,

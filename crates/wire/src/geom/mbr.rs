@@ -1,7 +1,7 @@
 //! The partition table of PCs: the master boot record and the chained records of extended
 //! partitions.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32, put};
 
 /// Offset of the four entries.
@@ -167,10 +167,10 @@ impl Record {
     ///
     /// # Errors
     /// If it is not a record.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, LEN)?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, LEN)?;
         if le16(sector, LEN - 2) != SIGNATURE {
-            return Err(Error::BadField("signature"));
+            return Err(WireError::BadField("signature"));
         }
         let entry = |at: usize| Entry::parse(array(sector, TABLE_AT + 16 * at));
         Ok(Self {

@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 
 use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le32, le64, put};
 
 /// Magic of the label.
@@ -100,14 +100,14 @@ impl Mirror {
     ///
     /// # Errors
     /// If they are not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
         // Versions 0 and 1 have no generation: all later fields are 4 bytes earlier.
         let back = if version < 2 { 4 } else { 0 };
         let summed = if version < 3 { 111 - back } else { 119 };
         let sum: [u8; 16] = array(sector, summed);
         if sum != <[u8; 16]>::from(Md5::digest(&sector[..summed])) {
-            return Err(Error::BadField("hash"));
+            return Err(WireError::BadField("hash"));
         }
         let le32 = |at: usize| le32(sector, at - back);
         let le64 = |at: usize| le64(sector, at - back);
@@ -130,7 +130,7 @@ impl Mirror {
             provider_size: if version < 3 { 0 } else { le64(111) },
         };
         if this.all == 0 {
-            return Err(Error::BadField("number of disks"));
+            return Err(WireError::BadField("number of disks"));
         }
         Ok(this)
     }

@@ -26,7 +26,7 @@ pub mod volume;
 
 use core::fmt;
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::array;
 
 /// Bytes of the magic at the front of every label of GEOM.
@@ -48,12 +48,16 @@ impl<const N: usize> Name<N> {
     }
 
     /// Reads the field at `at`, which must lie within `bytes`.
-    fn parse(bytes: &[u8], at: usize, field: &'static str) -> Result<Self, Error> {
-        text(&bytes[at..at + N]).and_then(Self::new).ok_or(Error::BadField(field))
+    fn parse(bytes: &[u8], at: usize, field: &'static str) -> Result<Self, WireError> {
+        text(&bytes[at..at + N]).and_then(Self::new).ok_or(WireError::BadField(field))
     }
 
     /// Reads a field that may be empty.
-    fn parse_optional(bytes: &[u8], at: usize, field: &'static str) -> Result<Option<Self>, Error> {
+    fn parse_optional(
+        bytes: &[u8],
+        at: usize,
+        field: &'static str,
+    ) -> Result<Option<Self>, WireError> {
         match bytes[at] {
             0 => Ok(None),
             _ => Self::parse(bytes, at, field).map(Some),
@@ -96,14 +100,14 @@ fn check_label(
     magic: &[u8; MAGIC_LEN],
     versions: core::ops::RangeInclusive<u32>,
     needed: usize,
-) -> Result<u32, Error> {
-    Error::check_len(sector, needed)?;
+) -> Result<u32, WireError> {
+    WireError::check_len(sector, needed)?;
     if array::<MAGIC_LEN>(sector, 0) != *magic {
-        return Err(Error::BadField("magic"));
+        return Err(WireError::BadField("magic"));
     }
     let version = u32::from_le_bytes(array(sector, MAGIC_LEN));
     if !versions.contains(&version) {
-        return Err(Error::BadField("version"));
+        return Err(WireError::BadField("version"));
     }
     Ok(version)
 }

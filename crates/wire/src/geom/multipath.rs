@@ -1,7 +1,7 @@
 //! Metadata of the class MULTIPATH (`gmultipath label`).
 
 use super::{MAGIC_LEN, Name, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le32, le64, put};
 
 /// Magic of the label.
@@ -43,13 +43,13 @@ impl Multipath {
     ///
     /// # Errors
     /// If they are not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, LEN)?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, LEN)?;
         if array::<MAGIC_LEN>(sector, 0) != MAGIC {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         if le32(sector, 72) != VERSION {
-            return Err(Error::BadField("version"));
+            return Err(WireError::BadField("version"));
         }
         Ok(Self {
             uuid: Name::parse(sector, 16, "uuid")?,

@@ -3,7 +3,7 @@
 //!
 //! From FreeBSD's `sys/geom/raid/md_nvidia.c`, checked against dmraid's `nv.h`. Little endian.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32};
 
 /// Magic of the record.
@@ -82,18 +82,18 @@ impl Nvidia {
     ///
     /// # Errors
     /// If it is not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, 512)?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, 512)?;
         if sector[..8] != MAGIC {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let words = le32(sector, 8);
         if !(30..=128).contains(&words) {
-            return Err(Error::BadField("config_size"));
+            return Err(WireError::BadField("config_size"));
         }
         let words = sector.chunks_exact(4).take(words as usize);
         if words.map(|word| le32(word, 0)).fold(0, u32::wrapping_add) != 0 {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         Ok(Self {
             disk: sector[18],

@@ -4,7 +4,7 @@
 //!
 //! From FreeBSD's `sys/geom/raid/md_promise.c`, checked against dmraid's `pdc.h`. Little endian.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32, le64};
 
 /// Magic of a record.
@@ -118,21 +118,21 @@ impl Promise {
     ///
     /// # Errors
     /// If it is not valid.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         const VALID: u32 = 0x80;
-        Error::check_len(bytes, LEN)?;
+        WireError::check_len(bytes, LEN)?;
         if !Self::is_it(bytes) {
-            return Err(Error::BadField("magic"));
+            return Err(WireError::BadField("magic"));
         }
         let words = bytes.chunks_exact(4).take(511).map(|word| le32(word, 0));
         if words.fold(0, u32::wrapping_add) != le32(bytes, 0x7FC) {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         if le32(bytes, 0x200) & VALID == 0 {
-            return Err(Error::BadField("integrity"));
+            return Err(WireError::BadField("integrity"));
         }
         if usize::from(bytes[0x220]) > DISKS_MAX {
-            return Err(Error::BadField("number of disks"));
+            return Err(WireError::BadField("number of disks"));
         }
         // Older versions fill the fields that newer ones use with numbers of their own.
         let filled = [0x8B8C_8D8E, 0x8788_898A, 0x8384_8586];

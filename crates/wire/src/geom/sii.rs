@@ -3,7 +3,7 @@
 //!
 //! From FreeBSD's `sys/geom/raid/md_sii.c`, checked against dmraid's `sil.h`. Little endian.
 
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{array, le16, le32, le64};
 
 /// Sectors from the record to the end of the disk.
@@ -86,17 +86,17 @@ impl Sii {
     ///
     /// # Errors
     /// If it is not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
-        Error::check_len(sector, 512)?;
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(sector, 512)?;
         if le16(sector, 262) != 0x1095 {
-            return Err(Error::BadField("vendor"));
+            return Err(WireError::BadField("vendor"));
         }
         if le16(sector, 266) != 2 {
-            return Err(Error::BadField("version"));
+            return Err(WireError::BadField("version"));
         }
         let words = sector.chunks_exact(2).take(160);
         if words.map(|word| le16(word, 0)).fold(0, u16::wrapping_add) != 0 {
-            return Err(Error::BadField("checksum"));
+            return Err(WireError::BadField("checksum"));
         }
         Ok(Self {
             sectors: le64(sector, 108),

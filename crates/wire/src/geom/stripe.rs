@@ -1,7 +1,7 @@
 //! Metadata of the class STRIPE (`gstripe label`).
 
 use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
-use crate::Error;
+use crate::WireError;
 use crate::bytes::{le16, le32, le64, put};
 
 /// Magic of the label.
@@ -35,7 +35,7 @@ impl Stripe {
     ///
     /// # Errors
     /// If they are not valid.
-    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+    pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         let this = Self {
             name: Name::parse(sector, 20, "name")?,
@@ -47,10 +47,10 @@ impl Stripe {
             provider_size: le64(sector, 64),
         };
         if this.all == 0 || this.number >= this.all {
-            return Err(Error::BadField("number of disks"));
+            return Err(WireError::BadField("number of disks"));
         }
         if !this.stripe_size.is_power_of_two() {
-            return Err(Error::BadField("stripesize"));
+            return Err(WireError::BadField("stripesize"));
         }
         Ok(this)
     }

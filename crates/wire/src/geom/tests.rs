@@ -249,7 +249,7 @@ proptest! {
 
 #[test]
 fn records_of_imsm_keep_what_has_no_name() {
-    use super::imsm::{Disk, Header, Map, Volume, serial};
+    use super::imsm::{Disk, Header, ImsmVolume, Map, serial};
     let bytes: [u8; 216] = core::array::from_fn(|at| (at * 7 + 3) as u8);
     let mut header = bytes;
     header[..24].copy_from_slice(&super::imsm::SIGNATURE);
@@ -266,7 +266,7 @@ fn records_of_imsm_keep_what_has_no_name() {
     let mut volume: [u8; 112] = core::array::from_fn(|at| bytes[at]);
     (volume[88], volume[89]) = (1, 5);
     let mut back = [0; 112];
-    Volume::parse(&volume).unwrap().emit(&mut back);
+    ImsmVolume::parse(&volume).unwrap().emit(&mut back);
     assert_eq!(back, volume);
     // As mdadm stores them.
     assert_eq!(&serial(" WD-WCAU 4862:368"), b"WD-WCAU4862;368\0");

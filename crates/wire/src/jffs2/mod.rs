@@ -256,7 +256,7 @@ impl fmt::Display for NodeType {
 
 /// Why bytes are not the node they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Error {
+pub enum Jffs2NodeError {
     /// Fewer bytes than the node needs.
     Truncated,
     /// The first two bytes are not the magic number in this byte order.
@@ -279,7 +279,7 @@ pub enum Error {
     SummaryEntry(NodeType),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for Jffs2NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => f.write_str("the node is cut off"),
@@ -296,7 +296,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Jffs2NodeError {}
 
 /// The 12 bytes every node starts with (`struct jffs2_unknown_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,12 +314,12 @@ impl Header {
     /// Reads a header and verifies its checksum; obsolete nodes pass.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Magic`], [`Error::HeaderCrc`].
+    /// [`Jffs2NodeError::Truncated`], [`Jffs2NodeError::Magic`], [`Jffs2NodeError::HeaderCrc`].
     #[inline]
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         let header = Self::parse_unchecked(bytes, order)?;
         if unknown::HDR_CRC.get(order, bytes) != header.crc(order) {
-            return Err(Error::HeaderCrc);
+            return Err(Jffs2NodeError::HeaderCrc);
         }
         Ok(header)
     }
@@ -327,15 +327,15 @@ impl Header {
     /// Reads a header whose checksum may be wrong, to find out what a damaged node once was.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Magic`].
+    /// [`Jffs2NodeError::Truncated`], [`Jffs2NodeError::Magic`].
     #[inline]
-    pub fn parse_unchecked(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse_unchecked(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         if bytes.len() < Self::LEN {
-            return Err(Error::Truncated);
+            return Err(Jffs2NodeError::Truncated);
         }
         let magic = unknown::MAGIC.get(order, bytes);
         if magic != MAGIC {
-            return Err(Error::Magic(magic));
+            return Err(Jffs2NodeError::Magic(magic));
         }
         let node_type = NodeType(unknown::NODETYPE.get(order, bytes));
         Ok(Self { node_type, total_len: unknown::TOTLEN.get(order, bytes) })
@@ -372,19 +372,19 @@ fn check_fixed(
     order: ByteOrder,
     expected: NodeType,
     fixed: Fixed,
-) -> Result<Header, Error> {
+) -> Result<Header, Jffs2NodeError> {
     let header = Header::parse(bytes, order)?;
     if header.node_type.as_accurate() != expected {
-        return Err(Error::Type(header.node_type));
+        return Err(Jffs2NodeError::Type(header.node_type));
     }
     if bytes.len() < fixed.len {
-        return Err(Error::Truncated);
+        return Err(Jffs2NodeError::Truncated);
     }
     if (header.total_len as usize) < fixed.len {
-        return Err(Error::Length);
+        return Err(Jffs2NodeError::Length);
     }
     if fixed_crc(bytes, order, header.node_type, fixed) != fixed.crc.get(order, bytes) {
-        return Err(Error::NodeCrc);
+        return Err(Jffs2NodeError::NodeCrc);
     }
     Ok(header)
 }

@@ -1,6 +1,6 @@
 //! Inode and directory entry nodes.
 
-use super::{ByteOrder, Error, Fixed, Header, NAME_LEN_MAX, NodeType, check_fixed, crc32};
+use super::{ByteOrder, Fixed, Header, Jffs2NodeError, NAME_LEN_MAX, NodeType, check_fixed, crc32};
 use crate::code::code;
 use crate::field::fields;
 
@@ -112,14 +112,14 @@ impl Inode {
     /// Reads the fixed part of an inode node; `bytes` need not hold the data. Obsolete nodes pass.
     ///
     /// # Errors
-    /// If the header or the fixed part is not valid; [`Error::Length`] when the data does not fit
-    /// into the node.
+    /// If the header or the fixed part is not valid; [`Jffs2NodeError::Length`] when the data does
+    /// not fit into the node.
     #[inline]
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         let header = check_fixed(bytes, order, NodeType::INODE, Self::FIXED)?;
         let inode = Self::fields(bytes, order);
         if u64::from(inode.stored_len()) > u64::from(header.total_len) - Self::LEN as u64 {
-            return Err(Error::Length);
+            return Err(Jffs2NodeError::Length);
         }
         Ok(inode)
     }
@@ -171,13 +171,13 @@ impl Inode {
     /// The stored bytes of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when some are missing, [`Error::DataCrc`].
+    /// [`Jffs2NodeError::Truncated`] when some are missing, [`Jffs2NodeError::DataCrc`].
     #[inline]
-    pub fn data<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Error> {
-        let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
-        let data = rest.get(..self.stored_len() as usize).ok_or(Error::Truncated)?;
+    pub fn data<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Jffs2NodeError> {
+        let rest = node.get(Self::LEN..).ok_or(Jffs2NodeError::Truncated)?;
+        let data = rest.get(..self.stored_len() as usize).ok_or(Jffs2NodeError::Truncated)?;
         if crc32(data) != self.data_crc {
-            return Err(Error::DataCrc);
+            return Err(Jffs2NodeError::DataCrc);
         }
         Ok(data)
     }
@@ -241,14 +241,14 @@ impl Dirent {
     /// Reads the fixed part of a directory entry node. Obsolete nodes pass.
     ///
     /// # Errors
-    /// If the header or the fixed part is not valid; [`Error::Length`] when the name does not fit
-    /// into the node.
+    /// If the header or the fixed part is not valid; [`Jffs2NodeError::Length`] when the name does
+    /// not fit into the node.
     #[inline]
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         let header = check_fixed(bytes, order, NodeType::DIRENT, Self::FIXED)?;
         let dirent = Self::fields(bytes, order);
         if u32::from(dirent.nsize) > header.total_len - Self::LEN as u32 {
-            return Err(Error::Length);
+            return Err(Jffs2NodeError::Length);
         }
         Ok(dirent)
     }
@@ -274,13 +274,13 @@ impl Dirent {
     /// The name of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when it is incomplete, [`Error::NameCrc`].
+    /// [`Jffs2NodeError::Truncated`] when it is incomplete, [`Jffs2NodeError::NameCrc`].
     #[inline]
-    pub fn name<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Error> {
-        let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
-        let name = rest.get(..usize::from(self.nsize)).ok_or(Error::Truncated)?;
+    pub fn name<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Jffs2NodeError> {
+        let rest = node.get(Self::LEN..).ok_or(Jffs2NodeError::Truncated)?;
+        let name = rest.get(..usize::from(self.nsize)).ok_or(Jffs2NodeError::Truncated)?;
         if crc32(name) != self.name_crc {
-            return Err(Error::NameCrc);
+            return Err(Jffs2NodeError::NameCrc);
         }
         Ok(name)
     }

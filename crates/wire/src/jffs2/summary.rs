@@ -3,7 +3,7 @@
 //! The node starts anywhere after the last node it lists and extends to the end of the block. Its
 //! entries are followed by padding and, in the last 8 bytes of the block, a [`SummaryTrailer`].
 
-use super::{ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+use super::{ByteOrder, Fixed, Header, Jffs2NodeError, NodeType, check_fixed, crc32};
 use crate::field::{Field, Native, fields};
 
 fields! {
@@ -123,14 +123,14 @@ impl Summary {
     ///
     /// # Errors
     /// If it is not valid: the block must then be scanned.
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         let header = check_fixed(bytes, order, NodeType::SUMMARY, Self::FIXED)?;
         if !header.node_type.is_accurate() {
-            return Err(Error::Type(header.node_type));
+            return Err(Jffs2NodeError::Type(header.node_type));
         }
         if header.total_len as usize != bytes.len() || bytes.len() < Self::LEN + SummaryTrailer::LEN
         {
-            return Err(Error::Length);
+            return Err(Jffs2NodeError::Length);
         }
         let summary = Self {
             entries: raw_summary::SUM_NUM.get(order, bytes),
@@ -139,7 +139,7 @@ impl Summary {
             sum_crc: raw_summary::SUM_CRC.get(order, bytes),
         };
         if crc32(&bytes[Self::LEN..]) != summary.sum_crc {
-            return Err(Error::SummaryCrc);
+            return Err(Jffs2NodeError::SummaryCrc);
         }
         Ok(summary)
     }
@@ -230,10 +230,10 @@ impl<'a> SummaryEntry<'a> {
     /// Reads the entry at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Truncated`]; [`Error::SummaryEntry`] for an unknown type.
-    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Self, Error> {
+    /// [`Jffs2NodeError::Truncated`]; [`Jffs2NodeError::SummaryEntry`] for an unknown type.
+    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         if bytes.len() < 2 {
-            return Err(Error::Truncated);
+            return Err(Jffs2NodeError::Truncated);
         }
         let node_type = NodeType(NODETYPE.get(order, bytes));
         let need = match node_type {
@@ -241,10 +241,10 @@ impl<'a> SummaryEntry<'a> {
             NodeType::XATTR => Self::XATTR_LEN,
             NodeType::DIRENT => Self::DIRENT_LEN,
             NodeType::XREF => Self::XREF_LEN,
-            other => return Err(Error::SummaryEntry(other)),
+            other => return Err(Jffs2NodeError::SummaryEntry(other)),
         };
         if bytes.len() < need {
-            return Err(Error::Truncated);
+            return Err(Jffs2NodeError::Truncated);
         }
         Ok(match node_type {
             NodeType::INODE => Self::Inode {
@@ -269,7 +269,7 @@ impl<'a> SummaryEntry<'a> {
                 kind: sum_dirent::TYPE.get(order, bytes),
                 name: bytes[Self::DIRENT_LEN..]
                     .get(..usize::from(sum_dirent::NSIZE.get(order, bytes)))
-                    .ok_or(Error::Truncated)?,
+                    .ok_or(Jffs2NodeError::Truncated)?,
             },
         })
     }
@@ -360,7 +360,7 @@ pub struct SummaryEntries<'a> {
 }
 
 impl<'a> Iterator for SummaryEntries<'a> {
-    type Item = Result<SummaryEntry<'a>, Error>;
+    type Item = Result<SummaryEntry<'a>, Jffs2NodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {

@@ -23,7 +23,7 @@ fn what_mkfs_wrote_is_read_in_its_byte_order_only() {
     let order = ByteOrder::Little;
     let header = Header::parse(&MKFS, order).unwrap();
     assert_eq!(header, Header { node_type: NodeType::CLEANMARKER, total_len: 12 });
-    assert_eq!(Header::parse(&MKFS, ByteOrder::Big), Err(Error::Magic(0x8519)));
+    assert_eq!(Header::parse(&MKFS, ByteOrder::Big), Err(Jffs2NodeError::Magic(0x8519)));
     assert_eq!(detect(&MKFS), Some(order));
 
     let dirent = Dirent::parse(&MKFS[12..], order).unwrap();

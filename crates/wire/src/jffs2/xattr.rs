@@ -1,6 +1,6 @@
 //! Extended attribute nodes: a value is stored once, and each inode that has it refers to it.
 
-use super::{ALIGNMENT, ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+use super::{ALIGNMENT, ByteOrder, Fixed, Header, Jffs2NodeError, NodeType, check_fixed, crc32};
 use crate::code::code;
 use crate::field::fields;
 
@@ -69,9 +69,9 @@ impl Xattr {
     /// Reads the fixed part of an xattr node. Obsolete nodes pass.
     ///
     /// # Errors
-    /// If the header or the fixed part is not valid; [`Error::Length`] when name and value do not
-    /// fit into the node.
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    /// If the header or the fixed part is not valid; [`Jffs2NodeError::Length`] when name and value
+    /// do not fit into the node.
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         let header = check_fixed(bytes, order, NodeType::XATTR, Self::FIXED)?;
         let xattr = Self {
             xid: raw_xattr::XID.get(order, bytes),
@@ -82,7 +82,7 @@ impl Xattr {
             data_crc: raw_xattr::DATA_CRC.get(order, bytes),
         };
         if xattr.payload_len() > header.total_len as usize - Self::LEN {
-            return Err(Error::Length);
+            return Err(Jffs2NodeError::Length);
         }
         Ok(xattr)
     }
@@ -94,12 +94,15 @@ impl Xattr {
     /// Name and value of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when they are incomplete, [`Error::DataCrc`].
-    pub fn name_and_value<'a>(&self, node: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Error> {
-        let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
-        let payload = rest.get(..self.payload_len()).ok_or(Error::Truncated)?;
+    /// [`Jffs2NodeError::Truncated`] when they are incomplete, [`Jffs2NodeError::DataCrc`].
+    pub fn name_and_value<'a>(
+        &self,
+        node: &'a [u8],
+    ) -> Result<(&'a [u8], &'a [u8]), Jffs2NodeError> {
+        let rest = node.get(Self::LEN..).ok_or(Jffs2NodeError::Truncated)?;
+        let payload = rest.get(..self.payload_len()).ok_or(Jffs2NodeError::Truncated)?;
         if crc32(payload) != self.data_crc {
-            return Err(Error::DataCrc);
+            return Err(Jffs2NodeError::DataCrc);
         }
         let (name, value) = payload.split_at(usize::from(self.name_len));
         Ok((name, &value[1..]))
@@ -165,7 +168,7 @@ impl Xref {
     ///
     /// # Errors
     /// If it is not valid.
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Jffs2NodeError> {
         check_fixed(bytes, order, NodeType::XREF, Self::FIXED)?;
         Ok(Self {
             ino: raw_xref::INO.get(order, bytes),

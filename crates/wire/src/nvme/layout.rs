@@ -61,9 +61,9 @@ macro_rules! layout {
             /// Parses the structure.
             ///
             /// # Errors
-            /// [`Error::Truncated`](crate::Error::Truncated).
-            pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
-                crate::Error::check_len(bytes, Self::LENGTH)?;
+            /// [`WireError::Truncated`](crate::WireError::Truncated).
+            pub fn parse(bytes: &[u8]) -> Result<Self, crate::WireError> {
+                crate::WireError::check_len(bytes, Self::LENGTH)?;
                 Ok(Self { $( $field: crate::nvme::layout::at::<$type>($at).get(bytes), )* })
             }
 

@@ -1,7 +1,7 @@
 //! READ CAPACITY data (SBC-4).
 
 use crate::bytes::{be16, be32, be64, put};
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Data of READ CAPACITY(10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,9 +58,9 @@ impl Capacity16 {
     /// Parses the data.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 16 bytes; the 16 after them are reserved.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LENGTH_SHORT)?;
+    /// [`WireError::Truncated`] below 16 bytes; the 16 after them are reserved.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LENGTH_SHORT)?;
         let provisioning = be16(bytes, 14);
         Ok(Self {
             last_lba: be64(bytes, 0),

@@ -2,7 +2,7 @@
 //! and buffer zero, their directory. The contents of the buffers are vendor specific.
 
 use crate::bytes::{array, be16, be32, put};
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Buffer ID of the directory.
 pub const DIRECTORY: u8 = 0x00;
@@ -34,15 +34,15 @@ impl<'a> DirectoryView<'a> {
     /// Reads the directory from the data of buffer zero.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the head or entries are missing, [`Error::BadField`] if the length
-    /// is not that of whole entries.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, HEADER_LENGTH)?;
+    /// [`WireError::Truncated`] if the head or entries are missing, [`WireError::BadField`] if the
+    /// length is not that of whole entries.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, HEADER_LENGTH)?;
         let length = usize::from(be16(bytes, 30));
         if !length.is_multiple_of(ENTRY_LENGTH) {
-            return Err(Error::BadField("DIRECTORY LENGTH"));
+            return Err(WireError::BadField("DIRECTORY LENGTH"));
         }
-        Error::check_len(bytes, HEADER_LENGTH + length)?;
+        WireError::check_len(bytes, HEADER_LENGTH + length)?;
         Ok(Self { bytes: &bytes[..HEADER_LENGTH + length] })
     }
 
@@ -105,8 +105,8 @@ mod tests {
         assert!(DirectoryView::new(&[0; 31]).is_err());
         let mut bytes = [0; 40];
         bytes[31] = 7;
-        assert_eq!(DirectoryView::new(&bytes), Err(Error::BadField("DIRECTORY LENGTH")));
+        assert_eq!(DirectoryView::new(&bytes), Err(WireError::BadField("DIRECTORY LENGTH")));
         bytes[31] = 16;
-        assert!(matches!(DirectoryView::new(&bytes), Err(Error::Truncated { .. })));
+        assert!(matches!(DirectoryView::new(&bytes), Err(WireError::Truncated { .. })));
     }
 }

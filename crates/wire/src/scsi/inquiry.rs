@@ -3,7 +3,7 @@
 use super::text::Text;
 use crate::bytes::array;
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 use bitfield_struct::bitfield;
 
 /// Length of the standard INQUIRY data that UFS sends, bytes.
@@ -94,9 +94,9 @@ impl InquiryData {
     /// Parses INQUIRY data; anything after 36 bytes is ignored.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 36 bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, LENGTH)?;
+    /// [`WireError::Truncated`] below 36 bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, LENGTH)?;
         Ok(Self {
             peripheral: Peripheral::from_bits(bytes[0]),
             removable: bytes[1] & 0x80 != 0,

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::bytes::{array, be32, put};
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Length of a logical unit number, bytes.
 pub const LUN_LENGTH: usize = 8;
@@ -81,9 +81,11 @@ impl fmt::Display for LogicalUnitNumber {
 /// is longer if the allocation length was too short.
 ///
 /// # Errors
-/// [`Error::Truncated`] below eight bytes.
-pub fn parse(bytes: &[u8]) -> Result<(impl Iterator<Item = LogicalUnitNumber> + '_, usize), Error> {
-    Error::check_len(bytes, HEADER_LENGTH)?;
+/// [`WireError::Truncated`] below eight bytes.
+pub fn parse(
+    bytes: &[u8],
+) -> Result<(impl Iterator<Item = LogicalUnitNumber> + '_, usize), WireError> {
+    WireError::check_len(bytes, HEADER_LENGTH)?;
     let length = be32(bytes, 0) as usize;
     let list = &bytes[HEADER_LENGTH..];
     let list = &list[..list.len().min(length)];

@@ -2,7 +2,7 @@
 
 use crate::bytes::{be16, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 use bitfield_struct::bitfield;
 
 code! {
@@ -108,8 +108,8 @@ impl<'a> ModeView<'a> {
     /// Parses data of MODE SENSE(6). Anything after MODE DATA LENGTH is cut off.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
-    pub fn sense_6(bytes: &'a [u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if the header or block descriptors are incomplete.
+    pub fn sense_6(bytes: &'a [u8]) -> Result<Self, WireError> {
         let header = ModeHeader::parse_6(head(bytes)?);
         let end = bytes.len().min(1 + usize::from(header.data_length));
         Self::split(header, ModeHeader::LENGTH_6, &bytes[..end])
@@ -118,8 +118,8 @@ impl<'a> ModeView<'a> {
     /// Parses data of MODE SENSE(10). Anything after MODE DATA LENGTH is cut off.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
-    pub fn sense_10(bytes: &'a [u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if the header or block descriptors are incomplete.
+    pub fn sense_10(bytes: &'a [u8]) -> Result<Self, WireError> {
         let header = ModeHeader::parse_10(head(bytes)?);
         let end = bytes.len().min(2 + usize::from(header.data_length));
         Self::split(header, ModeHeader::LENGTH_10, &bytes[..end])
@@ -128,22 +128,22 @@ impl<'a> ModeView<'a> {
     /// Parses the whole parameter list of MODE SELECT(6), in which MODE DATA LENGTH is reserved.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
-    pub fn select_6(bytes: &'a [u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if the header or block descriptors are incomplete.
+    pub fn select_6(bytes: &'a [u8]) -> Result<Self, WireError> {
         Self::split(ModeHeader::parse_6(head(bytes)?), ModeHeader::LENGTH_6, bytes)
     }
 
     /// Parses the whole parameter list of MODE SELECT(10), in which MODE DATA LENGTH is reserved.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
-    pub fn select_10(bytes: &'a [u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if the header or block descriptors are incomplete.
+    pub fn select_10(bytes: &'a [u8]) -> Result<Self, WireError> {
         Self::split(ModeHeader::parse_10(head(bytes)?), ModeHeader::LENGTH_10, bytes)
     }
 
-    fn split(header: ModeHeader, start: usize, bytes: &'a [u8]) -> Result<Self, Error> {
+    fn split(header: ModeHeader, start: usize, bytes: &'a [u8]) -> Result<Self, WireError> {
         let pages = start + usize::from(header.block_descriptor_length);
-        Error::check_len(bytes, pages)?;
+        WireError::check_len(bytes, pages)?;
         Ok(Self { header, descriptors: &bytes[start..pages], pages: &bytes[pages..] })
     }
 
@@ -172,8 +172,8 @@ impl<'a> ModeView<'a> {
     }
 }
 
-fn head<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], Error> {
-    bytes.first_chunk().ok_or(Error::Truncated { needed: N, got: bytes.len() })
+fn head<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], WireError> {
+    bytes.first_chunk().ok_or(WireError::Truncated { needed: N, got: bytes.len() })
 }
 
 /// A mode page as bytes.
@@ -202,12 +202,12 @@ impl<'a> PageView<'a> {
         Some((Self { page, subpage, savable: first & 0x80 != 0, bytes }, tail))
     }
 
-    fn expect(&self, page: ModePage, needed: usize) -> Result<&'a [u8], Error> {
+    fn expect(&self, page: ModePage, needed: usize) -> Result<&'a [u8], WireError> {
         if self.page != page || self.subpage.is_some() {
             let got = self.page.into_bits();
-            return Err(Error::WrongCode { expected: page.into_bits(), got });
+            return Err(WireError::WrongCode { expected: page.into_bits(), got });
         }
-        Error::check_len(self.bytes, needed)?;
+        WireError::check_len(self.bytes, needed)?;
         Ok(self.bytes)
     }
 }
@@ -262,8 +262,8 @@ impl ReadWriteErrorRecovery {
     /// Parses a page.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.
-    pub fn parse(page: &PageView<'_>) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another page, [`WireError::Truncated`] if it is too short.
+    pub fn parse(page: &PageView<'_>) -> Result<Self, WireError> {
         let b = page.expect(ModePage::ReadWriteErrorRecovery, Self::LENGTH)?;
         Ok(Self {
             savable: page.savable,
@@ -322,8 +322,8 @@ impl Caching {
     /// Parses a page.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.
-    pub fn parse(page: &PageView<'_>) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another page, [`WireError::Truncated`] if it is too short.
+    pub fn parse(page: &PageView<'_>) -> Result<Self, WireError> {
         let b = page.expect(ModePage::Caching, 3)?;
         Ok(Self { savable: page.savable, flags: CachingFlags::from_bits(b[2]) })
     }
@@ -363,8 +363,8 @@ impl Control {
     /// Parses a page.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.
-    pub fn parse(page: &PageView<'_>) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another page, [`WireError::Truncated`] if it is too short.
+    pub fn parse(page: &PageView<'_>) -> Result<Self, WireError> {
         let b = page.expect(ModePage::Control, Self::LENGTH)?;
         Ok(Self {
             savable: page.savable,

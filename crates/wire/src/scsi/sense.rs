@@ -2,7 +2,7 @@
 
 use crate::bytes::{array, be32, be64, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 
 code! {
     /// Status of a command (SAM-6 5.3.1).
@@ -314,19 +314,19 @@ impl Sense {
     /// Parses sense data in either format. Fields that are cut off count as absent.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if even the sense key is missing, [`Error::BadField`] if the response
-    /// code is not one of 0x70 to 0x73.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, 1)?;
+    /// [`WireError::Truncated`] if even the sense key is missing, [`WireError::BadField`] if the
+    /// response code is not one of 0x70 to 0x73.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, 1)?;
         match bytes[0] & 0x7F {
             code @ (0x70 | 0x71) => Self::parse_fixed(bytes, code == 0x71),
             code @ (0x72 | 0x73) => Self::parse_descriptor(bytes, code == 0x73),
-            _ => Err(Error::BadField("RESPONSE CODE")),
+            _ => Err(WireError::BadField("RESPONSE CODE")),
         }
     }
 
-    fn parse_fixed(bytes: &[u8], deferred: bool) -> Result<Self, Error> {
-        Error::check_len(bytes, 3)?;
+    fn parse_fixed(bytes: &[u8], deferred: bool) -> Result<Self, WireError> {
+        WireError::check_len(bytes, 3)?;
         let additional = bytes.get(7).copied().unwrap_or(0);
         let end = bytes.len().min(8 + usize::from(additional)).min(FIXED_LENGTH);
         // Fields that are cut off read as zero, which means absent.
@@ -344,8 +344,8 @@ impl Sense {
         })
     }
 
-    fn parse_descriptor(bytes: &[u8], deferred: bool) -> Result<Self, Error> {
-        Error::check_len(bytes, 8)?;
+    fn parse_descriptor(bytes: &[u8], deferred: bool) -> Result<Self, WireError> {
+        WireError::check_len(bytes, 8)?;
         let key = SenseKey::from_bits(bytes[1] & 0xF);
         let mut sense = Self::new(key, AdditionalSense::new(bytes[2], bytes[3]));
         sense.deferred = deferred;

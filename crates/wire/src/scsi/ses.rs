@@ -8,7 +8,7 @@
 use super::text::Text;
 use crate::bytes::{array, be16, be32, be64, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 
 /// RECEIVE DIAGNOSTIC RESULTS.
 pub const RECEIVE_DIAGNOSTIC_RESULTS: u8 = 0x1C;
@@ -104,8 +104,8 @@ code! {
 /// generation code.
 ///
 /// # Errors
-/// [`Error::Truncated`] if the length does not fit 16 bits: no page can be that long.
-pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8; 8], Error> {
+/// [`WireError::Truncated`] if the length does not fit 16 bits: no page can be that long.
+pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8; 8], WireError> {
     let length = u16::try_from(rest + 4).map_err(|_| truncated(rest, usize::from(u16::MAX)))?;
     let mut bytes = [0; HEADER_LENGTH];
     (bytes[0], bytes[1]) = (page.into_bits(), flags);
@@ -115,18 +115,18 @@ pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8
 }
 
 /// The bytes of a page after its generation code, and the code itself.
-fn body(bytes: &[u8], page: Page) -> Result<(&[u8], u32), Error> {
-    Error::check_len(bytes, HEADER_LENGTH)?;
+fn body(bytes: &[u8], page: Page) -> Result<(&[u8], u32), WireError> {
+    WireError::check_len(bytes, HEADER_LENGTH)?;
     if bytes[0] != page.into_bits() {
-        return Err(Error::WrongCode { expected: page.into_bits(), got: bytes[0] });
+        return Err(WireError::WrongCode { expected: page.into_bits(), got: bytes[0] });
     }
     let end = usize::from(be16(bytes, 2)) + 4;
     let body = bytes.get(HEADER_LENGTH..end).ok_or(truncated(end, bytes.len()))?;
     Ok((body, be32(bytes, 4)))
 }
 
-const fn truncated(needed: usize, got: usize) -> Error {
-    Error::Truncated { needed, got }
+const fn truncated(needed: usize, got: usize) -> WireError {
+    WireError::Truncated { needed, got }
 }
 
 /// Identification of an enclosure (SES-3 6.1.2.3).
@@ -150,8 +150,8 @@ impl EnclosureDescriptor {
     /// Length without vendor specific bytes.
     pub const LENGTH: usize = 40;
 
-    fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LENGTH)?;
+    fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LENGTH)?;
         Ok(Self {
             subenclosure: bytes[1],
             types: bytes[2],
@@ -212,8 +212,8 @@ impl<'a> Configuration<'a> {
     /// Parses the page.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if it is shorter than it says.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if it is shorter than it says.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (mut rest, generation) = body(bytes, Page::Configuration)?;
         let (mut types, mut primary) = (0, None);
         for _ in 0..=bytes[1] {
@@ -257,7 +257,7 @@ impl<'a> StatusView<'a> {
     ///
     /// # Errors
     /// As [`Configuration::parse`].
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (rest, generation) = body(bytes, Page::Status)?;
         Ok(Self { generation, flags: bytes[1], entries: rest.as_chunks().0 })
     }
@@ -272,7 +272,7 @@ impl<'a> StatusView<'a> {
 ///
 /// # Errors
 /// As [`Configuration::parse`].
-pub fn descriptors(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Error> {
+pub fn descriptors(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]>, WireError> {
     let (mut rest, _) = body(bytes, Page::Descriptor)?;
     Ok(core::iter::from_fn(move || {
         let length = usize::from(be16(rest.get(..4)?, 2));
@@ -315,7 +315,7 @@ impl SasSlot {
 ///
 /// # Errors
 /// As [`Configuration::parse`].
-pub fn slots(bytes: &[u8]) -> Result<impl Iterator<Item = SasSlot> + '_, Error> {
+pub fn slots(bytes: &[u8]) -> Result<impl Iterator<Item = SasSlot> + '_, WireError> {
     /// SAS, a value of PROTOCOL IDENTIFIER.
     const SAS: u8 = 6;
     let (mut rest, _) = body(bytes, Page::Additional)?;

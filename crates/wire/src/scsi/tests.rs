@@ -10,7 +10,7 @@ use super::unmap::UnmapRange;
 use super::vpd::{Association, CodeSet, DesignatorType, VpdPage, VpdView};
 use super::vpd::{BlockDeviceCharacteristics, BlockLimits, Designator, LogicalBlockProvisioning};
 use super::*;
-use crate::error::Error;
+use crate::error::WireError;
 use capacity::{Capacity10, Capacity16};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -143,8 +143,8 @@ fn what_qemu_refuses_with_is_read_in_both_formats() {
 fn sense_that_is_cut_off_or_nonsense() {
     let cut = Sense::parse(&[0x70, 0, 6]).unwrap();
     assert_eq!((cut.key, cut.additional), (SenseKey::UnitAttention, AdditionalSense::None));
-    assert_eq!(Sense::parse(&[]), Err(Error::Truncated { needed: 1, got: 0 }));
-    assert_eq!(Sense::parse(&[0x7F, 0, 0, 0]), Err(Error::BadField("RESPONSE CODE")));
+    assert_eq!(Sense::parse(&[]), Err(WireError::Truncated { needed: 1, got: 0 }));
+    assert_eq!(Sense::parse(&[0x7F, 0, 0, 0]), Err(WireError::BadField("RESPONSE CODE")));
     // A descriptor of length zero must not stall the walk, one beyond the end must not be read.
     let hostile = [0x72, 3, 0x11, 0, 0, 0, 0, 255, 0x44, 0, 0x00, 0xFF, 0x80];
     let sense = Sense::parse(&hostile).unwrap();

@@ -1,7 +1,7 @@
 //! Parameter list of UNMAP (SBC-4).
 
 use crate::bytes::{be16, be32, be64, put};
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Length of the header of the list, bytes.
 pub const HEADER_LENGTH: usize = 8;
@@ -45,18 +45,18 @@ pub fn emit(ranges: &[UnmapRange], bytes: &mut [u8]) -> Option<usize> {
 /// The ranges in a parameter list. An empty list is not an error (SBC-4).
 ///
 /// # Errors
-/// [`Error::Truncated`] if the list is shorter than it says, which a device reports as PARAMETER
-/// LIST LENGTH ERROR. [`Error::BadField`] if the two lengths contradict each other.
-pub fn parse(bytes: &[u8]) -> Result<impl Iterator<Item = UnmapRange> + '_, Error> {
-    Error::check_len(bytes, HEADER_LENGTH)?;
+/// [`WireError::Truncated`] if the list is shorter than it says, which a device reports as
+/// PARAMETER LIST LENGTH ERROR. [`WireError::BadField`] if the two lengths contradict each other.
+pub fn parse(bytes: &[u8]) -> Result<impl Iterator<Item = UnmapRange> + '_, WireError> {
+    WireError::check_len(bytes, HEADER_LENGTH)?;
     let data_length = usize::from(be16(bytes, 0)) + 2;
     let descriptors = usize::from(be16(bytes, 2));
     if descriptors + HEADER_LENGTH > data_length.max(HEADER_LENGTH) {
-        return Err(Error::BadField("UNMAP BLOCK DESCRIPTOR DATA LENGTH"));
+        return Err(WireError::BadField("UNMAP BLOCK DESCRIPTOR DATA LENGTH"));
     }
     // If the length is not a multiple of a descriptor, the rest is ignored.
     let end = HEADER_LENGTH + descriptors / DESCRIPTOR_LENGTH * DESCRIPTOR_LENGTH;
-    Error::check_len(bytes, end)?;
+    WireError::check_len(bytes, end)?;
     let list = bytes[HEADER_LENGTH..end].chunks_exact(DESCRIPTOR_LENGTH);
     Ok(list.map(|entry| UnmapRange { lba: be64(entry, 0), blocks: be32(entry, 8) }))
 }

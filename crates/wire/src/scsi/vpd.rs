@@ -3,7 +3,7 @@
 use super::inquiry::Peripheral;
 use crate::bytes::{be16, be32, be64, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Length of the header of every page, bytes.
 pub const HEADER_LENGTH: usize = 4;
@@ -39,9 +39,9 @@ impl<'a> VpdView<'a> {
     /// counts as absent.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below four bytes.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, HEADER_LENGTH)?;
+    /// [`WireError::Truncated`] below four bytes.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, HEADER_LENGTH)?;
         let end = HEADER_LENGTH + usize::from(be16(bytes, 2));
         Ok(Self { bytes: &bytes[..end.min(bytes.len())] })
     }
@@ -61,12 +61,12 @@ impl<'a> VpdView<'a> {
         &self.bytes[HEADER_LENGTH..]
     }
 
-    fn expect(bytes: &'a [u8], page: VpdPage, needed: usize) -> Result<&'a [u8], Error> {
+    fn expect(bytes: &'a [u8], page: VpdPage, needed: usize) -> Result<&'a [u8], WireError> {
         let view = Self::new(bytes)?;
         if view.page() != page {
-            return Err(Error::WrongCode { expected: page.into_bits(), got: bytes[1] });
+            return Err(WireError::WrongCode { expected: page.into_bits(), got: bytes[1] });
         }
-        Error::check_len(view.bytes, needed)?;
+        WireError::check_len(view.bytes, needed)?;
         Ok(view.bytes)
     }
 }
@@ -90,8 +90,8 @@ pub fn emit_page(
 /// The pages listed in page 00.
 ///
 /// # Errors
-/// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
-pub fn supported_pages(bytes: &[u8]) -> Result<impl Iterator<Item = VpdPage> + '_, Error> {
+/// [`WireError::Truncated`] below four bytes, [`WireError::WrongCode`] if it is another page.
+pub fn supported_pages(bytes: &[u8]) -> Result<impl Iterator<Item = VpdPage> + '_, WireError> {
     let page = VpdView::expect(bytes, VpdPage::SupportedPages, HEADER_LENGTH)?;
     Ok(page[HEADER_LENGTH..].iter().map(|code| VpdPage::from_bits(*code)))
 }
@@ -99,8 +99,8 @@ pub fn supported_pages(bytes: &[u8]) -> Result<impl Iterator<Item = VpdPage> + '
 /// The serial number in page 80, including its padding.
 ///
 /// # Errors
-/// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
-pub fn serial_number(bytes: &[u8]) -> Result<&[u8], Error> {
+/// [`WireError::Truncated`] below four bytes, [`WireError::WrongCode`] if it is another page.
+pub fn serial_number(bytes: &[u8]) -> Result<&[u8], WireError> {
     Ok(&VpdView::expect(bytes, VpdPage::UnitSerialNumber, HEADER_LENGTH)?[HEADER_LENGTH..])
 }
 
@@ -176,8 +176,8 @@ impl Designator<'_> {
 /// The designators in page 83; a truncated one ends the list.
 ///
 /// # Errors
-/// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
-pub fn designators(bytes: &[u8]) -> Result<impl Iterator<Item = Designator<'_>>, Error> {
+/// [`WireError::Truncated`] below four bytes, [`WireError::WrongCode`] if it is another page.
+pub fn designators(bytes: &[u8]) -> Result<impl Iterator<Item = Designator<'_>>, WireError> {
     let page = VpdView::expect(bytes, VpdPage::DeviceIdentification, HEADER_LENGTH)?;
     let mut rest = &page[HEADER_LENGTH..];
     Ok(core::iter::from_fn(move || {
@@ -231,8 +231,8 @@ impl BlockLimits {
     /// Parses a page; fields missing from an old, shorter page are zero.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 16 bytes, [`Error::WrongCode`] if it is another page.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] below 16 bytes, [`WireError::WrongCode`] if it is another page.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let page = VpdView::expect(bytes, VpdPage::BlockLimits, Self::LENGTH_SHORT)?;
         let mut b = [0; Self::LENGTH];
         let length = page.len().min(Self::LENGTH);
@@ -309,8 +309,8 @@ impl BlockDeviceCharacteristics {
     /// Parses a page.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below nine bytes, [`Error::WrongCode`] if it is another page.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] below nine bytes, [`WireError::WrongCode`] if it is another page.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let b = VpdView::expect(bytes, VpdPage::BlockDeviceCharacteristics, 9)?;
         Ok(Self {
             peripheral: Peripheral::from_bits(b[0]),
@@ -361,8 +361,8 @@ impl LogicalBlockProvisioning {
     /// Parses a page.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below eight bytes, [`Error::WrongCode`] if it is another page.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] below eight bytes, [`WireError::WrongCode`] if it is another page.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let b = VpdView::expect(bytes, VpdPage::LogicalBlockProvisioning, Self::LENGTH)?;
         Ok(Self {
             peripheral: Peripheral::from_bits(b[0]),

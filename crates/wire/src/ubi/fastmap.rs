@@ -2,8 +2,8 @@
 //!
 //! It is one run of bytes over the data areas of its blocks: [`Superblock`], [`Header`], two
 //! [`Pool`]s, erase counters ([`EraseCounter`]) of the free, used, to-be-scrubbed and to-be-erased
-//! blocks, in this order, then for each volume a [`Volume`] and its map ([`MapHeader`] and one
-//! physical block number for each logical one).
+//! blocks, in this order, then for each volume a [`FastmapVolume`] and its map ([`MapHeader`] and
+//! one physical block number for each logical one).
 
 use super::{LAYOUT_VOLUME, VERSION, VolumeKind};
 use crate::field::{Big, Field, fields};
@@ -73,7 +73,7 @@ fields! {
 
 fields! {
     /// `struct ubi_fm_volhdr`, after its magic.
-    mod volhdr: Big[Volume::SIZE] {
+    mod volhdr: Big[FastmapVolume::SIZE] {
         VOL_ID: u32 = 4,
         VOL_TYPE: u8 = 8,
         DATA_PAD: u32 = 12,
@@ -302,7 +302,7 @@ fn kind_code(kind: VolumeKind) -> u8 {
 
 /// A volume (`ubi_fm_volhdr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct FastmapVolume {
     /// Volume id.
     pub volume: u32,
     /// Kind.
@@ -315,7 +315,7 @@ pub struct Volume {
     pub last_eb_bytes: u32,
 }
 
-impl Volume {
+impl FastmapVolume {
     /// Bytes.
     pub const SIZE: usize = 32;
 

@@ -96,11 +96,11 @@ proptest! {
         prop_assert_eq!(fastmap::Header::parse(&header.emit()), Ok(header));
         let pool = fastmap::Pool { size, size_max: 256, pebs: [words[4]; 256] };
         prop_assert_eq!(fastmap::Pool::parse(&pool.emit()), Ok(pool));
-        let volume = fastmap::Volume {
+        let volume = fastmap::FastmapVolume {
             volume: words[0], kind: VolumeKind::Static, data_pad: words[1], used_ebs: words[2],
             last_eb_bytes: words[3],
         };
-        prop_assert_eq!(fastmap::Volume::parse(&volume.emit()), Ok(volume));
+        prop_assert_eq!(fastmap::FastmapVolume::parse(&volume.emit()), Ok(volume));
         let map = fastmap::MapHeader { reserved_pebs: words[5] };
         prop_assert_eq!(fastmap::MapHeader::parse(&map.emit()), Ok(map));
     }

@@ -7,7 +7,7 @@
 
 use crate::bytes::{array, be16, be32, be64, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 use bitfield_struct::bitfield;
 
 /// SECURITY PROTOCOL SPECIFIC for region 0; the region number goes into the high byte.
@@ -254,15 +254,15 @@ impl AdvancedRpmb {
     /// Parses a segment.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 64 bytes, [`Error::BadField`] if bLength is another length,
-    /// [`Error::WrongCode`] if it is another kind of segment.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, Self::LENGTH)?;
+    /// [`WireError::Truncated`] below 64 bytes, [`WireError::BadField`] if bLength is another
+    /// length, [`WireError::WrongCode`] if it is another kind of segment.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, Self::LENGTH)?;
         if bytes[0] != Self::EHS_LENGTH {
-            return Err(Error::BadField("bLength"));
+            return Err(WireError::BadField("bLength"));
         }
         if bytes[1] != Self::EHS_TYPE {
-            return Err(Error::WrongCode { expected: Self::EHS_TYPE, got: bytes[1] });
+            return Err(WireError::WrongCode { expected: Self::EHS_TYPE, got: bytes[1] });
         }
         Ok(Self {
             message: RpmbMessage::from_bits(be16(bytes, 4)),
@@ -361,12 +361,12 @@ impl<'a> SecureWriteProtectView<'a> {
     /// Reads the block from the data of a frame.
     ///
     /// # Errors
-    /// [`Error::BadField`] if DATA LENGTH is not that of zero to four whole entries.
-    pub fn new(bytes: &'a [u8; DATA_LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::BadField`] if DATA LENGTH is not that of zero to four whole entries.
+    pub fn new(bytes: &'a [u8; DATA_LENGTH]) -> Result<Self, WireError> {
         let length = usize::from(bytes[1]);
         let entry = SecureWriteProtectEntry::LENGTH;
         if !length.is_multiple_of(entry) || length > Self::ENTRIES_MAX * entry {
-            return Err(Error::BadField("DATA LENGTH"));
+            return Err(WireError::BadField("DATA LENGTH"));
         }
         Ok(Self { bytes })
     }

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use flysch_api::block::{Cause, Error, Operation};
+use flysch_api::block::{BlockError, Cause, Operation};
 
 /// Why a file or a block device cannot be a disk, in one line that names it, the cause and the
 /// remedy.
@@ -129,19 +129,19 @@ fn remedy_of_missing(path: &Path) -> &'static str {
 
 /// The system's error as an error of a block device. Causes are SPC-6 sense keys and codes, from
 /// which the kernel itself derives these errors (`blk_errors`).
-pub(super) fn error_of(errno: i32, operation: Operation) -> Error {
+pub(super) fn error_of(errno: i32, operation: Operation) -> BlockError {
     match errno {
         // DATA PROTECT, space allocation failed.
-        libc::ENOSPC | libc::EDQUOT => Error::Device(Cause::sense(7, 0x27, 7)),
-        libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF => Error::WriteProtected,
-        libc::EOPNOTSUPP | libc::ENOSYS => Error::Unsupported,
-        libc::EINVAL => Error::Misaligned,
-        libc::ETIMEDOUT => Error::TimedOut,
-        libc::ENODEV | libc::ENXIO | libc::ENOLINK => Error::Gone,
-        libc::EFBIG => Error::OutOfRange,
+        libc::ENOSPC | libc::EDQUOT => BlockError::Device(Cause::sense(7, 0x27, 7)),
+        libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF => BlockError::WriteProtected,
+        libc::EOPNOTSUPP | libc::ENOSYS => BlockError::Unsupported,
+        libc::EINVAL => BlockError::Misaligned,
+        libc::ETIMEDOUT => BlockError::TimedOut,
+        libc::ENODEV | libc::ENXIO | libc::ENOLINK => BlockError::Gone,
+        libc::EFBIG => BlockError::OutOfRange,
         // Unrecovered read error; write error.
-        _ if operation == Operation::Read => Error::Medium(Cause::sense(3, 0x11, 0)),
-        _ => Error::Medium(Cause::sense(3, 0x0c, 0)),
+        _ if operation == Operation::Read => BlockError::Medium(Cause::sense(3, 0x11, 0)),
+        _ => BlockError::Medium(Cause::sense(3, 0x0c, 0)),
     }
 }
 

@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::{BadData, Data, SEGMENTS_MAX, SegmentLimits};
 use flysch_api::machine::{Clock, DmaRegion, Instant};
 use flysch_api::trace::Passage;
@@ -92,7 +94,7 @@ pub struct Disk<C> {
     // The ring goes before the memory that it names.
     way: Way,
     object: Object,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     clock: C,
     slots: Vec<Slot>,
@@ -178,7 +180,7 @@ impl<C: Clock> Disk<C> {
         Ok(Self {
             way,
             object: object.clone(),
-            geometry: Geometry {
+            geometry: BlockGeometry {
                 block_size: facts.block,
                 blocks: facts.bytes / u64::from(facts.block),
                 transfer_max: TRANSFER_MAX,
@@ -330,7 +332,7 @@ impl<C: Clock> Disk<C> {
                 self.ring(now);
                 return None;
             }
-            outcome = Err(Error::OutOfRange);
+            outcome = Err(BlockError::OutOfRange);
         }
         let Slot { issued, ended, .. } = self.slots[usize::from(slot)];
         self.free.push(slot);
@@ -341,7 +343,7 @@ impl<C: Clock> Disk<C> {
     }
 
     #[cold]
-    fn fail(&mut self, request: &Request, errno: i32) -> Error {
+    fn fail(&mut self, request: &Request, errno: i32) -> BlockError {
         let same = |it: &&mut Trouble| it.operation == request.operation && it.errno == errno;
         match self.troubles.iter_mut().find(same) {
             Some(known) => known.count += 1,
@@ -372,8 +374,8 @@ impl<C: Clock> Disk<C> {
     }
 }
 
-impl<C: Clock> Device for Disk<C> {
-    fn geometry(&self) -> &Geometry {
+impl<C: Clock> BlockDevice for Disk<C> {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -385,12 +387,12 @@ impl<C: Clock> Device for Disk<C> {
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         self.geometry.check(request).map_err(Refused::Invalid)?;
         if request.length > u64::from(TRANSFER_MAX) && request.operation != Operation::Delete {
-            return Err(Refused::Invalid(Error::BadData(BadData::Length)));
+            return Err(Refused::Invalid(BlockError::BadData(BadData::Length)));
         }
         if request.crypto.is_some() {
-            return Err(Refused::Invalid(Error::Unsupported));
+            return Err(Refused::Invalid(BlockError::Unsupported));
         }
-        let invalid = |bad| Refused::Invalid(Error::BadData(bad));
+        let invalid = |bad| Refused::Invalid(BlockError::BadData(bad));
         self.geometry.segments.check(&request.data, &self.memory).map_err(invalid)?;
         let Some(slot) = self.free.pop() else { return Err(Refused::Full) };
         let place = &mut self.slots[usize::from(slot)];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Function, Tree, VFIO_DRIVER, busy};
 use crate::address::Address;
-use crate::error::Error;
+use crate::error::VfioError;
 
 /// The former and the present driver of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ impl Tree {
     ///
     /// # Errors
     /// What prevents it. If a step fails, those before it are undone.
-    pub fn bind(&self, address: Address, force: bool) -> Result<Vec<Change>, Error> {
+    pub fn bind(&self, address: Address, force: bool) -> Result<Vec<Change>, VfioError> {
         let wanted = self.to_bind(address, force)?;
         let driver = self.pci("drivers").join(VFIO_DRIVER);
         if !driver.exists() {
-            return Err(Error::NoVfio { path: driver, has_iommufd: false });
+            return Err(VfioError::NoVfio { path: driver, has_iommufd: false });
         }
         let mut done: Vec<Change> = Vec::new();
         for function in wanted {
@@ -48,20 +48,20 @@ impl Tree {
     }
 
     /// The functions to be bound for this one to be usable, that one first.
-    fn to_bind(&self, address: Address, force: bool) -> Result<Vec<Function>, Error> {
+    fn to_bind(&self, address: Address, force: bool) -> Result<Vec<Function>, VfioError> {
         let function = self.function(address)?;
         if function.is_bridge() {
             let what = "a bridge stays with Linux".to_owned();
-            return Err(Error::Device { address, what });
+            return Err(VfioError::Device { address, what });
         }
-        let group = function.group.ok_or(Error::NoIommu { address })?;
+        let group = function.group.ok_or(VfioError::NoIommu { address })?;
         if function.is_unprotected {
-            return Err(Error::Unprotected { address });
+            return Err(VfioError::Unprotected { address });
         }
         let others = self.in_the_way(&function);
         if !force && !others.is_empty() {
             let others = others.iter().map(Function::named).collect();
-            return Err(Error::Shared { address, group, others });
+            return Err(VfioError::Shared { address, group, others });
         }
         let others = others.into_iter().filter(|other| !other.is_bridge());
         let mut wanted: Vec<Function> = std::iter::once(function).chain(others).collect();
@@ -73,7 +73,7 @@ impl Tree {
                 let remedy = busy::remedy(uses, &again);
                 let remedy = format!("{remedy}; `{again} --yes` takes it away from under them");
                 let uses = uses.iter().map(ToString::to_string).collect();
-                Err(Error::InUse { address: *address, uses, remedy })
+                Err(VfioError::InUse { address: *address, uses, remedy })
             }
         }
     }
@@ -81,15 +81,16 @@ impl Tree {
     /// Gives the function back to Linux, whose own driver takes it, if there is one.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] if it is not bound to vfio-pci, [`Error::Busy`] if a program uses it.
-    pub fn unbind(&self, address: Address) -> Result<Change, Error> {
+    /// [`VfioError::NotOurs`] if it is not bound to vfio-pci, [`VfioError::Busy`] if a program uses
+    /// it.
+    pub fn unbind(&self, address: Address) -> Result<Change, VfioError> {
         let function = self.function(address)?;
         if !function.is_ours() {
-            return Err(Error::NotOurs { address, driver: function.driver });
+            return Err(VfioError::NotOurs { address, driver: function.driver });
         }
         // The kernel would wait for the program, for ever.
         if let Some(pid) = self.user_of(&function) {
-            return Err(Error::Busy { address, pid });
+            return Err(VfioError::Busy { address, pid });
         }
         self.hand_over(&function, None)
     }
@@ -123,7 +124,7 @@ impl Tree {
 
     /// Unbinds the function from its driver and binds it to `driver`, or to the driver chosen by
     /// Linux.
-    fn hand_over(&self, function: &Function, driver: Option<&str>) -> Result<Change, Error> {
+    fn hand_over(&self, function: &Function, driver: Option<&str>) -> Result<Change, VfioError> {
         let Function { address, driver: from, .. } = function;
         let address = *address;
         let result = self.steps(function, driver);
@@ -142,16 +143,16 @@ impl Tree {
                 }
                 let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
                 match result {
-                    Err((path, error)) if denied(&error) => Err(Error::Permission { path }),
+                    Err((path, error)) if denied(&error) => Err(VfioError::Permission { path }),
                     Err((path, error)) => {
                         let what = format!("writing {}: {error}", path.display());
-                        Err(Error::NotBound { address, what })
+                        Err(VfioError::NotBound { address, what })
                     }
                     Ok(()) => {
                         let who = driver.unwrap_or("Linux");
                         let what =
                             format!("{who} did not take it; see the kernel's log for the reason");
-                        Err(Error::NotBound { address, what })
+                        Err(VfioError::NotBound { address, what })
                     }
                 }
             }

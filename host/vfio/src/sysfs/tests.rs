@@ -156,14 +156,14 @@ fn only_what_vfio_has_alone_is_ready() {
     let tree = machine.tree();
     assert_eq!(tree.ready(address("00:11.0")).unwrap().group, Some(4));
     let error = |text: &str| tree.ready(address(text)).unwrap_err();
-    assert!(matches!(error("00:10.0"), Error::Bound { .. }));
-    assert!(matches!(error("00:1f.3"), Error::Unbound { .. }));
-    assert!(matches!(error("00:15.0"), Error::NoFunction { .. }));
+    assert!(matches!(error("00:10.0"), VfioError::Bound { .. }));
+    assert!(matches!(error("00:1f.3"), VfioError::Unbound { .. }));
+    assert!(matches!(error("00:15.0"), VfioError::NoFunction { .. }));
     machine.function("0000:00:12.0", 0x01_0802, Some("vfio-pci"), None);
-    assert!(matches!(error("00:12.0"), Error::NoIommu { .. }));
+    assert!(matches!(error("00:12.0"), VfioError::NoIommu { .. }));
     machine.function("0000:00:13.0", 0x01_0802, Some("vfio-pci"), Some(9));
     machine.file("sys/kernel/iommu_groups/9/name", "vfio-noiommu\n");
-    assert!(matches!(error("00:13.0"), Error::Unprotected { .. }));
+    assert!(matches!(error("00:13.0"), VfioError::Unprotected { .. }));
     machine.function("0000:00:14.0", 0x01_0802, Some("vfio-pci"), Some(5));
     let shared = error("00:14.0").to_string();
     assert!(shared.contains("0000:00:1f.2 (ahci)") && shared.contains("--yes"), "{shared}");
@@ -174,9 +174,9 @@ fn only_what_vfio_has_alone_is_ready() {
 fn binding_asks_before_it_takes_away() {
     let machine = Machine::usual();
     let bind = |text: &str, force| machine.tree().bind(address(text), force).unwrap_err();
-    assert!(matches!(bind("00:1f.3", false), Error::Shared { .. }), "ahci is in its group");
+    assert!(matches!(bind("00:1f.3", false), VfioError::Shared { .. }), "ahci is in its group");
     machine.function("0000:00:1c.0", 0x06_0400, Some("pcieport"), Some(8));
-    assert!(matches!(bind("00:1c.0", true), Error::Device { .. }), "a bridge");
+    assert!(matches!(bind("00:1c.0", true), VfioError::Device { .. }), "a bridge");
     machine.file("proc/self/mountinfo", "30 1 259:1 / /mnt rw - ext4 /dev/nvme0n1p1 rw\n");
     let error = bind("00:10.0", false).to_string();
     assert!(error.contains("`umount /mnt`") && error.contains("--yes"), "{error}");
@@ -200,7 +200,7 @@ fn driver_that_does_not_take_it_is_told() {
     let left = read("sys/devices/pci0000:00/0000:00:10.0/driver_override");
     assert!(left.starts_with('\n'), "{left:?}");
     let error = machine.tree().unbind(address("00:10.0")).unwrap_err();
-    assert!(matches!(error, Error::NotOurs { .. }));
+    assert!(matches!(error, VfioError::NotOurs { .. }));
 }
 
 /// If there are containers, the group is used; otherwise the function's own file, if there is one.
@@ -211,9 +211,11 @@ fn way_of_opening_is_chosen_by_what_there_is() {
     let function = tree.ready(address("00:11.0")).unwrap();
     let open = |access| Domain::open(&tree, &function, access).unwrap_err();
     let path_of = |error| match error {
-        Error::NoVfio { path, .. } => path.strip_prefix(machine.path("dev")).unwrap().to_owned(),
+        VfioError::NoVfio { path, .. } => {
+            path.strip_prefix(machine.path("dev")).unwrap().to_owned()
+        }
         // A file that is no character device of the kernel's answers no call.
-        Error::Unsupported { what } => panic!("container: {what}"),
+        VfioError::Unsupported { what } => panic!("container: {what}"),
         other => panic!("{other}"),
     };
     assert_eq!(path_of(open(Access::Auto)), Path::new("vfio/vfio"), "there is neither");
@@ -227,12 +229,15 @@ fn way_of_opening_is_chosen_by_what_there_is() {
     assert_eq!(path_of(open(Access::Iommufd)), Path::new("iommu"));
     assert_eq!(path_of(open(Access::Group)), Path::new("vfio/vfio"));
     machine.file("dev/iommu", "");
-    assert!(matches!(open(Access::Auto), Error::System { .. }), "no file of the kernel's");
+    assert!(matches!(open(Access::Auto), VfioError::System { .. }), "no file of the kernel's");
 
     machine.file("dev/vfio/vfio", "");
-    assert!(matches!(open(Access::Auto), Error::System { .. }), "a container, and no group");
+    assert!(matches!(open(Access::Auto), VfioError::System { .. }), "a container, and no group");
     machine.file("dev/vfio/4", "");
-    assert!(matches!(open(Access::Auto), Error::Unsupported { .. }), "a container and the group");
+    assert!(
+        matches!(open(Access::Auto), VfioError::Unsupported { .. }),
+        "a container and the group"
+    );
 }
 
 /// A process that has the group or the function's own file open is reported, whichever it is.
@@ -251,7 +256,10 @@ fn holder_of_a_function_is_found_by_either_file() {
         machine.link(&open, file);
         assert_eq!(tree.holder(&function), Some(pid));
         let error = tree.unbind(function.address).unwrap_err();
-        assert!(matches!(error, Error::Busy { pid: Some(found), .. } if found == pid), "{error}");
+        assert!(
+            matches!(error, VfioError::Busy { pid: Some(found), .. } if found == pid),
+            "{error}"
+        );
         fs::remove_file(machine.path(&open)).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_export::Handle;
 use flysch_export::testing::Ticks;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};

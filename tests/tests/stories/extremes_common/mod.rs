@@ -8,9 +8,9 @@ use flysch_random::SplitMix64;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use flysch_api::flash::{Corrected, Error as FlashError};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::vfs::{
-    DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
+    DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Timestamp,
 };
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
@@ -193,7 +193,7 @@ pub(crate) fn regular(
     fs: &mut dyn FileSystemMut,
     directory: Inode,
     name: &str,
-) -> Result<Inode, Error> {
+) -> Result<Inode, FsError> {
     fs.create(directory, name.as_bytes(), &new_file(FileKind::Regular), at(2))
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn fill(fs: &mut dyn FileSystemMut, random: &mut Random, size: usize)
         let name = format!("fill{}", held.len());
         let inode = match regular(fs, root, &name) {
             Ok(inode) => inode,
-            Err(Error::NoSpace) => return held,
+            Err(FsError::NoSpace) => return held,
             Err(error) => panic!("{name}: {error}"),
         };
         held.push(Held { name, inode, bytes: vec![] });
@@ -228,7 +228,7 @@ pub(crate) fn fill(fs: &mut dyn FileSystemMut, random: &mut Random, size: usize)
                         return held;
                     }
                 }
-                Err(Error::NoSpace) => return held,
+                Err(FsError::NoSpace) => return held,
                 Err(error) => panic!("{}: {error}", file.name),
             }
         }
@@ -325,7 +325,7 @@ pub(crate) fn churn(
                     churned.written += done as u64;
                     churned.short += u64::from(done < data.len());
                 }
-                Err(Error::NoSpace) => churned.full += 1,
+                Err(FsError::NoSpace) => churned.full += 1,
                 Err(error) => panic!("{error}"),
             }
         }

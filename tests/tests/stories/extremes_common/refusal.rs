@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flysch_api::vfs::{Changes, Error, FileSystem, FileSystemMut, Inode};
+use flysch_api::vfs::{Changes, FileSystem, FileSystemMut, FsError, Inode};
 
 use super::{Random, at, content, regular};
 
@@ -15,7 +15,7 @@ pub(crate) fn work(
     synced: &mut Synced,
     random: &mut Random,
     steps: u64,
-) -> Result<(), Error> {
+) -> Result<(), FsError> {
     let root = fs.statistics().root;
     let mut waiting = Synced::new();
     let names: Vec<String> = (0..24).map(|number| format!("file{number}")).collect();
@@ -46,7 +46,7 @@ pub(crate) fn work(
                 let offset = random.below(bytes.len() as u64 + 1) as usize;
                 let data = random.bytes(1 + random.clone().below(5000) as usize);
                 let done = match fs.write(inode, offset as u64, &data, at(5)) {
-                    Err(Error::NoSpace) => 0,
+                    Err(FsError::NoSpace) => 0,
                     other => other?,
                 };
                 bytes.resize(bytes.len().max(offset + done), 0);
@@ -67,12 +67,12 @@ pub(crate) fn work(
 /// Nothing can be changed any more; reading still works.
 pub(crate) fn assert_read_only(fs: &mut dyn FileSystemMut, synced: &Synced) {
     let root = fs.statistics().root;
-    assert_eq!(regular(fs, root, "another"), Err(Error::ReadOnly));
-    assert_eq!(fs.sync(None), Err(Error::ReadOnly));
+    assert_eq!(regular(fs, root, "another"), Err(FsError::ReadOnly));
+    assert_eq!(fs.sync(None), Err(FsError::ReadOnly));
     for name in synced.keys() {
         let inode = fs.lookup(root, name.as_bytes()).expect("it is there");
-        assert_eq!(fs.write(inode, 0, b"x", at(6)), Err(Error::ReadOnly));
-        assert_eq!(fs.remove(root, name.as_bytes(), at(6)), Err(Error::ReadOnly));
+        assert_eq!(fs.write(inode, 0, b"x", at(6)), Err(FsError::ReadOnly));
+        assert_eq!(fs.remove(root, name.as_bytes(), at(6)), Err(FsError::ReadOnly));
     }
     assert_synced(fs, synced);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use flysch_api::vfs::{Changes, Error, FileKind, FileSystemMut, Inode, Rename, XattrChange};
+use flysch_api::vfs::{Changes, FileKind, FileSystemMut, FsError, Inode, Rename, XattrChange};
 
 use super::{Random, at, content, names, new_file, regular};
 
@@ -86,7 +86,7 @@ pub(crate) fn deep_tree(fs: &mut dyn FileSystemMut, depth: u32) {
     }
     let last = *below.last().expect("there is one");
     let inside = fs.rename((root, b"top"), (last, b"loop"), Rename::Replace, at(3));
-    assert!(matches!(inside, Err(Error::Invalid(_))), "{inside:?}");
+    assert!(matches!(inside, Err(FsError::Invalid(_))), "{inside:?}");
     let exchanged = fs.rename((root, b"top"), (last, b"x"), Rename::Exchange, at(3));
     assert!(exchanged.is_err());
     let half = below[depth as usize / 2];
@@ -118,7 +118,7 @@ pub(crate) fn hard_links(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
     println!("{what}: unlink {} us each", started.elapsed().as_micros() / u128::from(count));
     assert_eq!(content(fs, file), b"one");
     fs.forget(file).expect("it has no name");
-    assert_eq!(fs.attributes(file), Err(Error::NotFound));
+    assert_eq!(fs.attributes(file), Err(FsError::NotFound));
     fs.remove(root, b"links", at(4)).expect("it is empty");
     fs.sync(None).expect("there is room");
 }
@@ -134,7 +134,7 @@ pub(crate) fn xattrs(fs: &mut dyn FileSystemMut, most: u32, what: &str) -> u32 {
         let name = format!("user.attribute{count:05}");
         match fs.set_xattr(file, name.as_bytes(), XattrChange::Create(&value(count)), at(3)) {
             Ok(()) => count += 1,
-            Err(Error::NoSpace) => break,
+            Err(FsError::NoSpace) => break,
             Err(error) => panic!("{error}"),
         }
     }
@@ -157,7 +157,7 @@ pub(crate) fn xattrs(fs: &mut dyn FileSystemMut, most: u32, what: &str) -> u32 {
         let mut buffer = [0; 4096];
         let read = fs.read_xattr(file, name.as_bytes(), &mut buffer);
         match number % 3 {
-            0 => assert_eq!(read, Err(Error::NoAttribute)),
+            0 => assert_eq!(read, Err(FsError::NoAttribute)),
             _ => assert_eq!(&buffer[..read.expect("it is there")], value(number)),
         }
     }
@@ -204,7 +204,7 @@ pub(crate) fn collide(fs: &mut dyn FileSystemMut, count: u32, what: &str) {
     let started = Instant::now();
     for number in (0..count - 3).step_by(4) {
         let at = number as usize;
-        assert_eq!(fs.lookup(parent, &colliding(number)), Err(Error::NotFound));
+        assert_eq!(fs.lookup(parent, &colliding(number)), Err(FsError::NotFound));
         assert_eq!(fs.lookup(parent, &colliding(number + 1)), Ok(inodes[at]));
         assert_eq!(fs.lookup(parent, &colliding(number + 2)), Ok(inodes[at + 2]));
         assert_eq!(fs.lookup(parent, &colliding(number + 3)), Ok(inodes[at + 3]));

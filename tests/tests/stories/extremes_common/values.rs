@@ -1,7 +1,7 @@
 //! Values at the ends of their ranges, and what is synced before power fails.
 
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Rename,
     Timestamp, XattrChange,
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn device(
     name: &str,
     major: u32,
     minor: u32,
-) -> Result<Inode, Error> {
+) -> Result<Inode, FsError> {
     let root = fs.statistics().root;
     let device = DeviceNumber { major, minor };
     let file = NewFile { device, ..new_file(FileKind::BlockDevice) };
@@ -53,7 +53,7 @@ pub(crate) fn device(
 }
 
 /// Tries to make a symlink with a target of that length.
-pub(crate) fn symlink(fs: &mut dyn FileSystemMut, length: usize) -> Result<Inode, Error> {
+pub(crate) fn symlink(fs: &mut dyn FileSystemMut, length: usize) -> Result<Inode, FsError> {
     let root = fs.statistics().root;
     let target = vec![b't'; length];
     let file = NewFile { target: &target, ..new_file(FileKind::Symlink) };
@@ -141,11 +141,11 @@ pub(crate) fn assert_synced(fs: &dyn FileSystem, synced: &Synced) {
     let root = fs.statistics().root;
     let other = fs.lookup(root, b"other").expect("it is there");
     let renamed = fs.lookup(root, b"renamed").expect("it is there");
-    assert_eq!(fs.lookup(root, b"one"), Err(Error::NotFound));
+    assert_eq!(fs.lookup(root, b"one"), Err(FsError::NotFound));
     let inner = match synced.can_exchange {
         true => {
             let outer = fs.lookup(renamed, b"inner").expect("it is there");
-            assert_eq!(fs.lookup(outer, b"gone"), Err(Error::NotFound));
+            assert_eq!(fs.lookup(outer, b"gone"), Err(FsError::NotFound));
             fs.lookup(other, b"outer")
         }
         false => fs.lookup(other, b"moved"),

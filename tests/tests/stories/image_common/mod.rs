@@ -9,7 +9,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flysch_image::{ExtractOptions, Extraction, Image, Options, Progress, SharedFileSystem};
+use flysch_image::{
+    ExtractOptions, Extraction, Image, ImageOpenOptions, Progress, SharedFileSystem,
+};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
 /// A source of numbers that are the same in every run.
@@ -273,8 +275,8 @@ pub(crate) fn mkfs_jffs2(tree: &Path, image: &Path, arguments: &[&str]) {
 
 /// The only file system in an image.
 pub(crate) fn open(image: &Path) -> SharedFileSystem {
-    let image = Image::open(image, &Options::default()).unwrap();
-    image.volumes().find_map(flysch_image::Volume::file_system).expect("a file system")
+    let image = Image::open(image, &ImageOpenOptions::default()).unwrap();
+    image.volumes().find_map(flysch_image::ImageVolume::file_system).expect("a file system")
 }
 
 /// Extracts the only file system of `image`.
@@ -287,7 +289,7 @@ pub(crate) fn extract(image: &Path, directory: &Path) -> Extraction {
 /// The findings of a check, as text.
 pub(crate) fn wrong(image: &Path) -> Vec<String> {
     let mut wrong = vec![];
-    let image = Image::open(image, &Options::default()).unwrap();
+    let image = Image::open(image, &ImageOpenOptions::default()).unwrap();
     flysch_image::check(&image, &mut |checked| {
         if checked.finding.severity > flysch_api::finding::Severity::Note {
             wrong.push(checked.finding.to_string());

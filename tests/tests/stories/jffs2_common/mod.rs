@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 use flysch_api::vfs::{FileKind, FileSystem, Inode};
 
 /// The shape of a chip: NAND with `oob` free bytes in each page if that is not 0, NAND without any
@@ -33,7 +33,7 @@ pub(crate) enum Torn {
 /// A chip. A clone is a second chip with the same contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Chip {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     bytes: Vec<u8>,
     oob: Vec<u8>,
     bad: Vec<bool>,
@@ -54,12 +54,12 @@ impl Chip {
     pub(crate) fn new(shape: Shape) -> Self {
         let size = u64::from(shape.erase_size) * u64::from(shape.blocks);
         let geometry = if shape.page == 1 {
-            Geometry::nor(size, shape.erase_size)
+            FlashGeometry::nor(size, shape.erase_size)
         } else {
-            Geometry {
+            FlashGeometry {
                 oob_size: shape.oob,
                 oob_available: shape.oob,
-                ..Geometry::nand(size, shape.erase_size, shape.page, shape.page)
+                ..FlashGeometry::nand(size, shape.erase_size, shape.page, shape.page)
             }
         };
         let pages = size / u64::from(shape.page) * u64::from(shape.oob);
@@ -106,9 +106,9 @@ impl Chip {
     }
 
     /// Counts an operation; returns how much of it happens if power fails now.
-    fn operate(&mut self) -> Result<Option<Torn>, Error> {
+    fn operate(&mut self) -> Result<Option<Torn>, FlashError> {
         if self.is_off {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         let now = self.operations;
         self.operations += 1;
@@ -133,25 +133,30 @@ fn survives(torn: Torn, at: usize, len: usize) -> bool {
 }
 
 impl Flash for Chip {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
         let page = u64::from(self.geometry.write_size);
         let end = offset + buffer.len() as u64;
         match self.torn.range(offset / page * page..end).next() {
-            Some(&offset) => Err(Error::Uncorrectable { offset }),
+            Some(&offset) => Err(FlashError::Uncorrectable { offset }),
             None => Ok(Corrected::NONE),
         }
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         assert_eq!(mode, OobMode::Auto);
         if self.geometry.oob_size == 0 {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         let page = offset / u64::from(self.geometry.write_size);
         let at = (page * u64::from(self.geometry.oob_size)) as usize;
@@ -159,14 +164,14 @@ impl Flash for Chip {
         Ok(Corrected::NONE)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         Ok(self.bad[block as usize])
     }
 }
 
 impl FlashMut for Chip {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let page = u64::from(self.geometry.write_size);
         assert!(offset.is_multiple_of(page) && (data.len() as u64).is_multiple_of(page));
@@ -208,13 +213,13 @@ impl FlashMut for Chip {
             self.torn.extend(pages);
         }
         match (self.is_off, fails) {
-            (true, _) => Err(Error::PowerLost),
-            (_, true) => Err(Error::ProgramFailed { offset }),
+            (true, _) => Err(FlashError::PowerLost),
+            (_, true) => Err(FlashError::ProgramFailed { offset }),
             _ => Ok(()),
         }
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         assert_eq!(mode, OobMode::Auto);
         let torn = self.operate()?;
         let page = offset / u64::from(self.geometry.write_size);
@@ -224,17 +229,17 @@ impl FlashMut for Chip {
                 self.oob[at + number] &= byte;
             }
         }
-        if self.is_off { Err(Error::PowerLost) } else { Ok(()) }
+        if self.is_off { Err(FlashError::PowerLost) } else { Ok(()) }
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         assert!(!self.bad[block as usize], "a bad block is left alone");
         let torn = self.operate()?;
         let size = self.geometry.erase_size as usize;
         let start = block as usize * size;
         if self.failing_erases.contains(&block) {
-            return Err(Error::EraseFailed { block });
+            return Err(FlashError::EraseFailed { block });
         }
         for (at, byte) in self.bytes[start..start + size].iter_mut().enumerate() {
             // All cells are erased at once, though not equally.
@@ -255,12 +260,12 @@ impl FlashMut for Chip {
             self.oob[block as usize * oob..][..oob].fill(0xFF);
         }
         self.erases[block as usize] += 1;
-        if self.is_off { Err(Error::PowerLost) } else { Ok(()) }
+        if self.is_off { Err(FlashError::PowerLost) } else { Ok(()) }
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         if !self.geometry.kind.is_nand() {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         self.bad[block as usize] = true;
         Ok(())
@@ -299,7 +304,7 @@ pub(crate) fn snapshot(fs: &dyn FileSystem) -> Snapshot {
     all
 }
 
-fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::Error> {
+fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::FsError> {
     let attributes = fs.attributes(inode)?;
     let mut content = vec![];
     if matches!(attributes.kind, FileKind::Regular | FileKind::Symlink) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockGeometry, Completion, Refused, Request};
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
@@ -69,7 +69,7 @@ impl Bus {
             queues.push(Queue::default());
             queues.len() - 1
         };
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size: 512,
             blocks: 2048,
             transfer_max: 1 << 20,
@@ -137,7 +137,7 @@ pub(super) struct Lane {
     bus: Bus,
     disk: usize,
     pub(super) at: Place,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     over: Over,
 }
 
@@ -162,8 +162,8 @@ pub(super) fn next_done(queues: &[Queue]) -> Option<Instant> {
     queues.iter().filter_map(|queue| queue.work.front()).map(|work| work.done).min()
 }
 
-impl Device for Lane {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Lane {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 

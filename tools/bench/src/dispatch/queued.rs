@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use flysch_api::block::{Completion, Device, Request};
+use flysch_api::block::{BlockDevice, Completion, Request};
 use flysch_api::machine::DmaRegion;
 use flysch_geom::Way;
 

@@ -8,7 +8,7 @@ use crate::clock::RealClock;
 use crate::jobfile::JobFile;
 use crate::null::Null;
 use crate::results::About;
-use crate::runner::{Assignment, Options, run};
+use crate::runner::{Assignment, RunOptions, run};
 
 const JOBS: &str = "\
 [global]
@@ -36,7 +36,8 @@ fn of_jobs(jobs: &str) -> Value {
         let mut lanes = [Null::new(1 << 30, 64, 1 << 20)];
         let workload = job.workers(1 << 30, 512).unwrap().remove(0);
         let assignment = [Assignment::new(workload, 0)];
-        let outcome = run(&mut lanes, &RealClock::new(), &assignment, Options::default()).unwrap();
+        let outcome =
+            run(&mut lanes, &RealClock::new(), &assignment, RunOptions::default()).unwrap();
         let about = About {
             group: group as u32,
             options: job.options.clone(),

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 use flysch_api::vfs::{self, FileSystem, Inode};
 
 /// Bytes of a page of files.
@@ -26,7 +26,7 @@ impl PageCache {
         inode: Inode,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<(), vfs::Error> {
+    ) -> Result<(), vfs::FsError> {
         let first = offset / FILE_PAGE as u64;
         let is_here = buffer
             .chunks_mut(FILE_PAGE)
@@ -82,7 +82,7 @@ impl<F: Flash> PageBuffer<F> {
     }
 
     /// Reads a part of one page.
-    fn part(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn part(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let mut page = self.page.borrow_mut();
         let Page { number: kept, corrected, bytes } = &mut *page;
         if *kept != Some(number) && buffer.len() < bytes.len() {
@@ -105,11 +105,11 @@ impl<F: Flash> PageBuffer<F> {
 }
 
 impl<F: Flash> Flash for PageBuffer<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.flash.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry().check(offset, buffer.len())?;
         let size = u64::from(self.geometry().write_size);
         let mut corrected = Corrected::NONE;
@@ -121,7 +121,7 @@ impl<F: Flash> Flash for PageBuffer<F> {
             let (now, later) = rest.split_at_mut(len);
             match self.part(at / size, inside, now) {
                 Ok(more) => corrected += more,
-                Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                Err(error @ FlashError::Uncorrectable { .. }) => failed = failed.and(Err(error)),
                 Err(error) => return Err(error),
             }
             at += len as u64;
@@ -130,37 +130,42 @@ impl<F: Flash> Flash for PageBuffer<F> {
         failed.map(|()| corrected)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.flash.read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.flash.is_bad(block)
     }
 }
 
 impl<F: FlashMut> FlashMut for PageBuffer<F> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.forget();
         self.flash.program(offset, data)
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.forget();
         self.flash.program_oob(offset, mode, data)
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.forget();
         self.flash.erase(block)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.forget();
         self.flash.mark_bad(block)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.flash.sync()
     }
 }

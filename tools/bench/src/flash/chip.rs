@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 use flysch_models::nand::NandChip;
 use flysch_models::nor::NorChip;
 use flysch_mtd::Nand;
@@ -41,11 +41,11 @@ impl MeteredNor {
 }
 
 impl Flash for MeteredNor {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.chip.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let before = self.chip.busy_ns();
         let result = self.meter.at_the_chip(|| self.chip.read(offset, buffer));
         self.meter.count(self.chip.busy_ns() - before, |operations| operations.reads += 1);
@@ -54,14 +54,14 @@ impl Flash for MeteredNor {
 }
 
 impl FlashMut for MeteredNor {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         let (result, took) = self.change(|chip| chip.program(offset, data));
         let buffers = took / self.chip.profile().timing.program_ns;
         self.meter.count(took, |operations| operations.programs += buffers);
         result
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         let (result, took) = self.change(|chip| chip.erase(block));
         self.meter.count(took, |operations| operations.erases += 1);
         result
@@ -102,41 +102,46 @@ impl ChipFlash {
 }
 
 impl Flash for ChipFlash {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.flash().geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.flash().read(offset, buffer)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.flash().read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.flash().is_bad(block)
     }
 }
 
 impl FlashMut for ChipFlash {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.flash_mut().program(offset, data)
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.flash_mut().program_oob(offset, mode, data)
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.flash_mut().erase(block)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.flash_mut().mark_bad(block)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.flash_mut().sync()
     }
 }

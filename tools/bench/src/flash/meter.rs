@@ -8,7 +8,9 @@ use std::cell::Cell;
 use std::ops::{Add, Sub};
 use std::rc::Rc;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode, Pages, PagesMut};
+use flysch_api::flash::{
+    Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode, Pages, PagesMut,
+};
 use flysch_api::volume::{self, LebState, Volume, VolumeMut};
 use flysch_models::nand::NandChip;
 use serde::Serialize;
@@ -260,14 +262,14 @@ impl Pages for MeteredChip {
         self.chip.pages()
     }
 
-    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), FlashError> {
         let before = self.chip.busy_ns();
         let result = self.meter.at_the_chip(|| self.chip.read_page(page, column, buffer));
         self.count(before, |operations| operations.reads += 1);
         result
     }
 
-    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), FlashError> {
         let before = self.chip.busy_ns();
         let result = self.meter.at_the_chip(|| self.chip.read_page_parts(page, parts));
         self.count(before, |operations| operations.reads += 1);
@@ -276,7 +278,7 @@ impl Pages for MeteredChip {
 }
 
 impl PagesMut for MeteredChip {
-    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), FlashError> {
         let before = self.chip.busy_ns();
         let Self { chip, meter } = self;
         let result = meter.at_the_chip(|| chip.program_page(page, column, bytes));
@@ -284,7 +286,7 @@ impl PagesMut for MeteredChip {
         result
     }
 
-    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+    fn erase_pages(&mut self, block: u32) -> Result<(), FlashError> {
         let before = self.chip.busy_ns();
         let Self { chip, meter } = self;
         let result = meter.at_the_chip(|| chip.erase_pages(block));
@@ -319,48 +321,53 @@ impl<T> Metered<T> {
 }
 
 impl<F: Flash> Flash for Metered<F> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.inner.geometry()
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.read(offset, buffer)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.is_bad(block)
     }
 }
 
 impl<F: FlashMut> FlashMut for Metered<F> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.program(offset, data)
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.program_oob(offset, mode, data)
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.erase(block)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.mark_bad(block)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.sync()
     }
@@ -375,34 +382,34 @@ impl<V: Volume> Volume for Metered<V> {
         self.inner.state(lnum)
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.read(lnum, offset, buffer)
     }
 }
 
 impl<V: VolumeMut> VolumeMut for Metered<V> {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.write(lnum, offset, data)
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.change(lnum, data)
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.unmap(lnum)
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.map(lnum)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         let _entered = self.meter.enter(self.layer);
         self.inner.sync()
     }

@@ -7,11 +7,11 @@ use flysch_ubifs::IndexUse;
 use super::buffer::PageCache;
 use super::meter::{Layer, Reading};
 use super::plan::{Content, Data, Plan, Test};
-use super::stack::{Error, FILE, Mounted, NOW, Stacks, Subject};
+use super::stack::{FILE, FigureError, Mounted, NOW, Stacks, Subject};
 use crate::random::Random;
 
 /// The result of one test; the value is in the unit of the test.
-pub type Outcome = Result<(f64, Reading), Error>;
+pub type Outcome = Result<(f64, Reading), FigureError>;
 
 /// Bytes per call of a read.
 const READ_PIECE: usize = 64 << 10;
@@ -78,8 +78,8 @@ impl Runner<'_> {
     fn measured<T>(
         &self,
         layer: Layer,
-        what: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<(T, Reading), Error> {
+        what: impl FnOnce() -> Result<T, FigureError>,
+    ) -> Result<(T, Reading), FigureError> {
         let meter = &self.stacks.meter;
         let before = meter.reading();
         let entered = meter.enter(layer);
@@ -109,7 +109,7 @@ impl Runner<'_> {
         mounted: &mut Mounted,
         bytes: &[u8],
         piece: u32,
-    ) -> Result<(Inode, Reading), Error> {
+    ) -> Result<(Inode, Reading), FigureError> {
         self.measured(Layer::FileSystem, || {
             let fs = mounted.fs_mut();
             let inode = create(fs, b"file", bytes, piece as usize)?;
@@ -121,10 +121,10 @@ impl Runner<'_> {
     fn read(&self, outcomes: &mut Vec<(Test, Outcome)>) {
         let bytes = self.bytes(Data::Random, self.plan.file);
         let mut buffer = vec![0; bytes.len()];
-        let mut note = |again, result: Result<Reading, Error>, buffer: &mut Vec<u8>| {
+        let mut note = |again, result: Result<Reading, FigureError>, buffer: &mut Vec<u8>| {
             let outcome = result.and_then(|reading| match *buffer == bytes {
                 true => Ok((rate(bytes.len(), &reading), reading)),
-                false => Err(Error::Differs),
+                false => Err(FigureError::Differs),
             });
             buffer.fill(0xA5);
             outcomes.push((Test::Read { again }, outcome));
@@ -156,7 +156,7 @@ impl Runner<'_> {
         }
     }
 
-    fn read_raw(&self, bytes: &[u8], buffer: &mut [u8]) -> Result<Reading, Error> {
+    fn read_raw(&self, bytes: &[u8], buffer: &mut [u8]) -> Result<Reading, FigureError> {
         let mut mtd = self.stacks.mtd(self.stacks.target.chip())?;
         program(&mut mtd, bytes, 1 << 20)?;
         let read = self.measured(Layer::Mtd, || {
@@ -169,14 +169,18 @@ impl Runner<'_> {
     }
 
     /// A file on flash, and the file system just mounted.
-    fn file_mounted(&self, bytes: &[u8]) -> Result<Mounted, Error> {
+    fn file_mounted(&self, bytes: &[u8]) -> Result<Mounted, FigureError> {
         let mut mounted = self.stacks.fresh(self.subject)?;
         self.written(&mut mounted, bytes, 1 << 20)?;
         let chip = mounted.close()?;
         Ok(self.stacks.mount(self.subject, chip, IndexUse::Trust)?.0)
     }
 
-    fn mount(&self, content: Content, outcomes: &mut Vec<(Test, Outcome)>) -> Result<(), Error> {
+    fn mount(
+        &self,
+        content: Content,
+        outcomes: &mut Vec<(Test, Outcome)>,
+    ) -> Result<(), FigureError> {
         let mut mounted = self.stacks.fresh(self.subject)?;
         let filled = self.measured(Layer::FileSystem, || self.fill(mounted.fs_mut(), content))?.1;
         if content != Content::Empty {
@@ -198,7 +202,7 @@ impl Runner<'_> {
     }
 
     /// Creates files of random bytes.
-    fn fill(&self, fs: &mut dyn FileSystemMut, content: Content) -> Result<(), Error> {
+    fn fill(&self, fs: &mut dyn FileSystemMut, content: Content) -> Result<(), FigureError> {
         let (count, len) = self.plan.files(content);
         let mut bytes = vec![0; len as usize];
         for number in 0..count {
@@ -209,7 +213,7 @@ impl Runner<'_> {
     }
 
     /// The last file has the expected content.
-    fn check(&self, fs: &dyn FileSystem, content: Content) -> Result<(), Error> {
+    fn check(&self, fs: &dyn FileSystem, content: Content) -> Result<(), FigureError> {
         let (count, len) = self.plan.files(content);
         let Some(number) = count.checked_sub(1) else { return Ok(()) };
         let mut bytes = vec![0; len as usize];
@@ -217,12 +221,12 @@ impl Runner<'_> {
         let inode = fs.lookup(fs.statistics().root, name(number).as_bytes())?;
         let mut read = vec![0; len as usize];
         let got = fs.read(inode, 0, &mut read)?;
-        if got == read.len() && read == bytes { Ok(()) } else { Err(Error::Differs) }
+        if got == read.len() && read == bytes { Ok(()) } else { Err(FigureError::Differs) }
     }
 
     /// Space and programmed bytes beyond the length of a file, in percent. UBIFS is queried after a
     /// commit, when nothing is estimated; JFFS2 while it still knows which nodes are obsolete.
-    fn overhead(&self, piece: u32) -> Result<(f64, f64, Reading), Error> {
+    fn overhead(&self, piece: u32) -> Result<(f64, f64, Reading), FigureError> {
         let mount = |chip| self.stacks.mount(self.subject, chip, IndexUse::Trust).map(|it| it.0);
         let mut mounted = mount(self.stacks.fresh(self.subject)?.close()?)?;
         let before = mounted.used();
@@ -265,7 +269,7 @@ fn create(
     name: &[u8],
     bytes: &[u8],
     piece: usize,
-) -> Result<Inode, Error> {
+) -> Result<Inode, FigureError> {
     let root = fs.statistics().root;
     let inode = fs.create(root, name, &FILE, NOW)?;
     let mut offset = 0;
@@ -280,7 +284,7 @@ fn create(
     Ok(inode)
 }
 
-fn program(flash: &mut impl FlashMut, bytes: &[u8], piece: u32) -> Result<(), Error> {
+fn program(flash: &mut impl FlashMut, bytes: &[u8], piece: u32) -> Result<(), FigureError> {
     let page = flash.geometry().write_size as usize;
     // Smaller pieces than a page would be partial programs.
     let piece = (piece as usize).next_multiple_of(page);

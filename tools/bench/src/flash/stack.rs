@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::flash::{Flash, FlashError};
 use flysch_api::vfs::{
     self, DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp,
 };
@@ -70,7 +70,7 @@ impl Subject {
 
 /// Why a figure is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum FigureError {
     /// The chip is too small for it.
     #[error("no space left")]
     NoSpace,
@@ -82,16 +82,16 @@ pub enum Error {
     Differs,
 }
 
-impl From<vfs::Error> for Error {
-    fn from(error: vfs::Error) -> Self {
+impl From<vfs::FsError> for FigureError {
+    fn from(error: vfs::FsError) -> Self {
         match error {
-            vfs::Error::NoSpace => Self::NoSpace,
+            vfs::FsError::NoSpace => Self::NoSpace,
             other => Self::Failed("file system", other.to_string()),
         }
     }
 }
 
-impl From<FlashError> for Error {
+impl From<FlashError> for FigureError {
     fn from(error: FlashError) -> Self {
         match error {
             FlashError::OutOfRange => Self::NoSpace,
@@ -101,8 +101,8 @@ impl From<FlashError> for Error {
 }
 
 /// A step that failed.
-fn at<E: ToString>(step: &'static str) -> impl FnOnce(E) -> Error {
-    move |error| Error::Failed(step, error.to_string())
+fn at<E: ToString>(step: &'static str) -> impl FnOnce(E) -> FigureError {
+    move |error| FigureError::Failed(step, error.to_string())
 }
 
 type Volume = Metered<DeviceVolume<UbiDevice<Mtd>, Mtd>>;
@@ -137,12 +137,12 @@ impl<'t> Stacks<'t> {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn mtd(&self, chip: Chip) -> Result<Mtd, Error> {
+    pub fn mtd(&self, chip: Chip) -> Result<Mtd, FigureError> {
         self.target.mtd(chip, &self.meter).map_err(at("flash"))
     }
 
     /// A new chip prepared as by `flash_erase -j`.
-    fn marked(&self) -> Result<Chip, Error> {
+    fn marked(&self) -> Result<Chip, FigureError> {
         if let Some(chip) = self.marked.get() {
             return Ok(chip.clone());
         }
@@ -158,8 +158,8 @@ impl<'t> Stacks<'t> {
     /// A new, empty file system on a new chip.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the chip is too small; others are bugs.
-    pub fn fresh(&self, subject: Subject) -> Result<Mounted, Error> {
+    /// [`FigureError::NoSpace`] if the chip is too small; others are bugs.
+    pub fn fresh(&self, subject: Subject) -> Result<Mounted, FigureError> {
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
             return mount_jffs2(self.mtd(self.marked()?)?, subject);
         }
@@ -193,7 +193,7 @@ impl<'t> Stacks<'t> {
         subject: Subject,
         chip: Chip,
         index: IndexUse,
-    ) -> Result<(Mounted, Reading, Reading), Error> {
+    ) -> Result<(Mounted, Reading, Reading), FigureError> {
         let mtd = self.mtd(chip)?;
         let start = self.meter.reading();
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
@@ -205,7 +205,7 @@ impl<'t> Stacks<'t> {
         let entered = self.meter.enter(Layer::Ubi);
         let device =
             UbiDevice::attach(mtd, &Self::ubi_options(subject)).map_err(at("UBI attach"))?;
-        let id = device.find(b"bench").ok_or(Error::Differs)?;
+        let id = device.find(b"bench").ok_or(FigureError::Differs)?;
         let volume = device.into_volume(id).map_err(at("UBI volume"))?;
         drop(entered);
         let attached = self.meter.reading();
@@ -219,7 +219,7 @@ impl<'t> Stacks<'t> {
     }
 }
 
-fn mount_jffs2(mtd: Mtd, subject: Subject) -> Result<Mounted, Error> {
+fn mount_jffs2(mtd: Mtd, subject: Subject) -> Result<Mounted, FigureError> {
     let options = WriteOptions { summary: subject == Subject::Jffs2, ..WriteOptions::default() };
     let fs = Jffs2Mut::mount(mtd, &options).map_err(at("mount of JFFS2"))?;
     Ok(Mounted::Jffs2(Box::new(fs)))
@@ -258,7 +258,7 @@ impl Mounted {
     ///
     /// # Errors
     /// If its last data cannot be written.
-    pub fn close(self) -> Result<Chip, Error> {
+    pub fn close(self) -> Result<Chip, FigureError> {
         let mtd = match self {
             Self::Jffs2(mut fs) => {
                 fs.sync(None)?;

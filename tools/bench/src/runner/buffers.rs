@@ -3,7 +3,7 @@
 use flysch_api::data::{Data, ENTRY};
 use flysch_api::machine::{DmaRegion, DmaSlice};
 
-use super::{Error, checking};
+use super::{RunError, checking};
 use crate::random::mix;
 use crate::workload::Workload;
 
@@ -30,13 +30,17 @@ pub(crate) fn stride(job: &Workload) -> u64 {
 }
 
 /// The data of each of a worker's slots, allocated from `memory` behind the first `used` bytes.
-pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result<Vec<Data>, Error> {
+pub(super) fn deal(
+    job: &Workload,
+    memory: &DmaRegion,
+    used: &mut u64,
+) -> Result<Vec<Data>, RunError> {
     let stride = stride(job);
     let start = *used;
     *used += stride * u64::from(job.depth);
     if *used > memory.len() as u64 {
         let (needed, memory) = (*used, memory.len() as u64);
-        return Err(Error::Memory { job: job.name.clone(), needed, memory });
+        return Err(RunError::Memory { job: job.name.clone(), needed, memory });
     }
     let length = length(job);
     let mut content = vec![0; length as usize];
@@ -47,7 +51,7 @@ pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result
             segments => list(memory, (at, stride as usize), (length, segments), index),
         };
         // No cause: room is all that a list can lack.
-        let data = data.map_err(|_| Error::Invalid {
+        let data = data.map_err(|_| RunError::Invalid {
             job: job.name.clone(),
             what: "there is no room for its lists of segments",
         })?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use flysch_api::machine::Instant;
 
 use super::worker::Worker;
-use super::{Error, Failure, Shared, Verified, dump};
+use super::{Failure, RunError, Shared, Verified, dump};
 use crate::random::mix;
 use crate::verify::versions::{Versions, joined};
 use crate::verify::{self, Form};
@@ -68,7 +68,7 @@ impl Behind {
 }
 
 /// The state shared by the workers; gives each worker that needs one its checker.
-pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
+pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, RunError> {
     let length = workers.iter().map(|worker| worker.job.data_max()).max().unwrap_or(0);
     let unit = unit_of(workers)?;
     let versions = versions(workers, unit)?;
@@ -102,7 +102,7 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
 }
 
 /// Bytes per header: a common divisor of all offsets and lengths of the verifying workers.
-fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
+fn unit_of(workers: &[Worker<'_>]) -> Result<u32, RunError> {
     let mut unit = 0;
     for worker in workers.iter().filter(|worker| worker.job.verify.is_some()) {
         let Some(verify) = worker.job.verify else { continue };
@@ -113,12 +113,12 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
         unit = intervals.chain(lengths).chain(align).fold(unit, gcd);
         if unit < u64::from(verify.method.unit_min()) {
             let what = "verify needs offsets and block sizes with a larger common divisor";
-            return Err(Error::Invalid { job: worker.job.name.clone(), what });
+            return Err(RunError::Invalid { job: worker.job.name.clone(), what });
         }
         if !verify.form().fits(unit) {
             let what = "verify_offset lets the header and its checksum overlap their old place, or \
                         end behind the verify_interval";
-            return Err(Error::Invalid { job: worker.job.name.clone(), what });
+            return Err(RunError::Invalid { job: worker.job.name.clone(), what });
         }
     }
     Ok(u32::try_from(unit).unwrap_or(u32::MAX))
@@ -138,7 +138,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// The version table of everything that verifying writers may write, if there are any.
-fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error> {
+fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, RunError> {
     let is_writer = |w: &&Worker<'_>| w.job.writes() && w.job.verify.is_some();
     let Some(first) = workers.iter().find(is_writer) else { return Ok(None) };
     let regions = workers.iter().filter(is_writer).map(|w| w.region);
@@ -147,7 +147,7 @@ fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error
     if bytes / u64::from(unit) > UNITS_MAX {
         let what = "verify keeps 8 bytes per unit and would need over 1 GiB; use a smaller size \
                     or a larger verify_interval";
-        return Err(Error::Invalid { job: first.job.name.clone(), what });
+        return Err(RunError::Invalid { job: first.job.name.clone(), what });
     }
     let name = first.job.name.bytes();
     let seed = name.fold(mix(first.job.seed), |seed, byte| mix(seed ^ u64::from(byte)));

@@ -1,6 +1,6 @@
 //! The cause of a worker's end, as an `errno`.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 
 use super::Failure;
 
@@ -33,22 +33,22 @@ impl Failure {
     }
 }
 
-fn errno_of(error: &Error) -> i32 {
+fn errno_of(error: &BlockError) -> i32 {
     match error {
-        Error::Device(Cause::Scsi { key, asc, ascq, .. })
+        BlockError::Device(Cause::Scsi { key, asc, ascq, .. })
             if (*key, *asc, *ascq) == ALLOCATION_FAILED =>
         {
             NO_SPACE
         }
-        Error::Device(Cause::Nvme(status))
+        BlockError::Device(Cause::Nvme(status))
             if (status.code_type(), status.code()) == CAPACITY_EXCEEDED =>
         {
             NO_SPACE
         }
-        Error::WriteProtected => READ_ONLY,
-        Error::Unsupported => UNSUPPORTED,
-        Error::OutOfRange | Error::Misaligned | Error::BadData(_) => INVALID,
-        Error::TimedOut => TIMED_OUT,
+        BlockError::WriteProtected => READ_ONLY,
+        BlockError::Unsupported => UNSUPPORTED,
+        BlockError::OutOfRange | BlockError::Misaligned | BlockError::BadData(_) => INVALID,
+        BlockError::TimedOut => TIMED_OUT,
         _ => FAILED,
     }
 }
@@ -65,11 +65,11 @@ mod tests {
             let operation = Operation::Write;
             Failure::Request { operation, offset: 0, length: 4096, error }.errno()
         };
-        assert_eq!(of(Error::Device(Cause::sense(7, 0x27, 7))), 28);
-        assert_eq!(of(Error::Device(Cause::sense(4, 0x44, 0))), 5);
-        assert_eq!(of(Error::Medium(Cause::None)), 5);
-        assert_eq!(of(Error::WriteProtected), 30);
-        let nvme = |status| Error::Device(Cause::Nvme(NvmeStatus { status, result: 0 }));
+        assert_eq!(of(BlockError::Device(Cause::sense(7, 0x27, 7))), 28);
+        assert_eq!(of(BlockError::Device(Cause::sense(4, 0x44, 0))), 5);
+        assert_eq!(of(BlockError::Medium(Cause::None)), 5);
+        assert_eq!(of(BlockError::WriteProtected), 30);
+        let nvme = |status| BlockError::Device(Cause::Nvme(NvmeStatus { status, result: 0 }));
         assert_eq!([0x0081, 0x4081, 0x0181, 0x0006].map(|status| of(nvme(status))), [28, 28, 5, 5]);
     }
 }

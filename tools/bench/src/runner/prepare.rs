@@ -1,11 +1,11 @@
 //! Turns assignments into workers: their part of the device, and their buffers.
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 
 use super::company::Flows;
 use super::iolog::Log;
 use super::worker::{Slot, Worker};
-use super::{Assignment, DEPTH_MAX, Error, WORKERS_MAX, buffers, replaying};
+use super::{Assignment, DEPTH_MAX, RunError, WORKERS_MAX, buffers, replaying};
 use crate::workload::{BlockSize, Direction, Workload};
 use crate::zones::Zones;
 
@@ -17,18 +17,18 @@ pub(super) struct Region {
 }
 
 /// Checks every assignment against its lane and gives each worker its buffers.
-pub(super) fn prepare<'a, D: Device>(
+pub(super) fn prepare<'a, D: BlockDevice>(
     lanes: &[D],
     assignments: &'a [Assignment],
     zones: Option<&Zones>,
-) -> Result<Vec<Worker<'a>>, Error> {
+) -> Result<Vec<Worker<'a>>, RunError> {
     let mut workers: Vec<Worker<'a>> = Vec::with_capacity(assignments.len());
     // Lanes of one device may share their memory: buffers are dealt out per memory, not per lane.
     let mut used: Vec<(u64, u64)> = Vec::new();
     let mut flows = Flows::default();
     for (id, assignment) in assignments.iter().enumerate() {
         let job = &assignment.workload;
-        let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
+        let invalid = |what| Err(RunError::Invalid { job: job.name.clone(), what });
         let Some(lane) = lanes.get(assignment.lane) else {
             return invalid("its lane does not exist");
         };
@@ -63,7 +63,7 @@ pub(super) fn prepare<'a, D: Device>(
         let mut worker = Worker::new(id as u16, assignment, region, slots, lane_slot);
         worker.use_zones(zones);
         if let Some(to) = &job.log {
-            let failed = |cause| Error::Log { job: job.name.clone(), cause };
+            let failed = |cause| RunError::Log { job: job.name.clone(), cause };
             worker.write_log(Log::create(to).map_err(failed)?);
         }
         if let Some(flow) = job.flow.filter(|flow| flow.weight > 0) {
@@ -76,7 +76,7 @@ pub(super) fn prepare<'a, D: Device>(
 
 impl Region {
     /// The region of `job` on `lane`, if the job fits there.
-    fn of<D: Device>(job: &Workload, lane: &D) -> Result<Self, Error> {
+    fn of<D: BlockDevice>(job: &Workload, lane: &D) -> Result<Self, RunError> {
         let geometry = lane.geometry();
         let name = || job.name.clone();
         let block_size = geometry.block_size;
@@ -92,31 +92,31 @@ impl Region {
         });
         for (what, value) in offset.into_iter().chain(align).chain(sizes) {
             if value % u64::from(block_size) != 0 || (value == 0 && what != "offset") {
-                return Err(Error::Misaligned { job: name(), what, value, block_size });
+                return Err(RunError::Misaligned { job: name(), what, value, block_size });
             }
         }
         let device = geometry.bytes();
         let size = job.size.unwrap_or(device.saturating_sub(job.offset));
         if job.offset >= device || size > device - job.offset {
-            return Err(Error::BeyondDevice { job: name(), offset: job.offset, size, device });
+            return Err(RunError::BeyondDevice { job: name(), offset: job.offset, size, device });
         }
         let block = job.block_max().max(job.align.unwrap_or(0));
         if size < u64::from(block) {
-            return Err(Error::TooSmall { job: name(), size, block });
+            return Err(RunError::TooSmall { job: name(), size, block });
         }
         if geometry.read_only && job.writes() {
-            return Err(Error::ReadOnly { job: name() });
+            return Err(RunError::ReadOnly { job: name() });
         }
         if !geometry.can_delete && job.uses(Direction::Trim) {
-            return Err(Error::CannotTrim { job: name() });
+            return Err(RunError::CannotTrim { job: name() });
         }
         Ok(Self { offset: job.offset, size })
     }
 
     /// The whole zones of it, if the job goes by zones.
-    fn of_zones(self, job: &Workload, zones: Option<&Zones>) -> Result<Self, Error> {
+    fn of_zones(self, job: &Workload, zones: Option<&Zones>) -> Result<Self, RunError> {
         let Some(mode) = job.zones else { return Ok(self) };
-        let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
+        let invalid = |what| Err(RunError::Invalid { job: job.name.clone(), what });
         let Some(zones) = zones else { return invalid("the disk has no zones") };
         let Some((offset, size)) = zones.whole(self.offset, self.size) else {
             return invalid("its offset and size do not hold one whole zone");

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flysch_api::block::{Geometry, Operation};
+use flysch_api::block::{BlockGeometry, Operation};
 use flysch_api::machine::Instant;
 
-use super::Error;
+use super::RunError;
 use crate::iolog::{Entry, Replay};
 
 /// The remaining requests of a log.
@@ -45,7 +45,7 @@ impl Replaying {
 }
 
 /// Whether all requests of `replay` fit a device.
-pub(super) fn check(job: &str, replay: &Replay, geometry: &Geometry) -> Result<(), Error> {
+pub(super) fn check(job: &str, replay: &Replay, geometry: &BlockGeometry) -> Result<(), RunError> {
     let block = u64::from(geometry.block_size);
     for (index, entry) in replay.entries.iter().enumerate() {
         let Entry { operation, offset, length, .. } = *entry;
@@ -68,7 +68,7 @@ pub(super) fn check(job: &str, replay: &Replay, geometry: &Geometry) -> Result<(
             _ => continue,
         };
         let job = job.to_string();
-        return Err(Error::Replay { job, number: index + 1, offset, length, what });
+        return Err(RunError::Replay { job, number: index + 1, offset, length, what });
     }
     Ok(())
 }

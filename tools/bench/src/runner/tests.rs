@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use flysch_api::block::{
-    Cause, Completion, Device, Error as BlockError, Geometry, Operation, Refused, Request,
+    BlockDevice, BlockError, BlockGeometry, Cause, Completion, Operation, Refused, Request,
 };
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
@@ -61,7 +61,7 @@ enum Fault {
 
 /// A disk in memory: one unit of work at a time, a fixed time for each.
 struct TestDisk {
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
     clock: TestClock,
     service_nanos: u64,
@@ -82,7 +82,7 @@ struct TestDisk {
 impl TestDisk {
     fn new(bytes: usize, clock: &TestClock) -> Self {
         Self {
-            geometry: Geometry {
+            geometry: BlockGeometry {
                 block_size: 512,
                 blocks: bytes as u64 / 512,
                 transfer_max: 1 << 20,
@@ -156,8 +156,8 @@ impl TestDisk {
     }
 }
 
-impl Device for TestDisk {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for TestDisk {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -228,7 +228,7 @@ fn play(disk: &mut [TestDisk], jobs: &[Workload]) -> Outcome {
     let lanes = disk.len();
     let assign = |(i, job): (usize, &Workload)| Assignment::new(job.clone(), i % lanes);
     let assignments: Vec<_> = jobs.iter().enumerate().map(assign).collect();
-    run(disk, &clock, &assignments, Options { trace_records: 100_000, ..Options::default() })
+    run(disk, &clock, &assignments, RunOptions { trace_records: 100_000, ..RunOptions::default() })
         .unwrap()
 }
 
@@ -487,8 +487,8 @@ fn a_lost_completion_is_an_error_not_a_hang() {
     let mut disk = TestDisk::new(MIB, &clock);
     disk.fault = Fault::Swallow(20);
     let workload = job(Mix::Only(Direction::Read), RANDOM, 4);
-    let result = run(&mut [disk], &clock, &[Assignment::new(workload, 0)], Options::default());
-    assert_eq!(result.unwrap_err(), Error::Stalled { in_flight: 1 });
+    let result = run(&mut [disk], &clock, &[Assignment::new(workload, 0)], RunOptions::default());
+    assert_eq!(result.unwrap_err(), RunError::Stalled { in_flight: 1 });
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn the_stop_flag_ends_a_run_in_order() {
         stop.store(looks == 3, Ordering::Relaxed);
     };
     let options =
-        Options { stop: Some(&stop), progress: Some(&mut progress), ..Options::default() };
+        RunOptions { stop: Some(&stop), progress: Some(&mut progress), ..RunOptions::default() };
     let outcome = run(&mut disks, &clock, &[Assignment::new(workload, 0)], options).unwrap();
     assert!(outcome.workers[0].statistics.requests() > 500);
     assert!(disks[0].issued.is_empty() && disks[0].submitted.is_empty());
@@ -529,15 +529,15 @@ fn what_does_not_fit_is_refused_before_the_first_request() {
     for (workload, words) in cases {
         let mut disks = [TestDisk::new(MIB, &clock)];
         let assignment = [Assignment::new(workload, 0)];
-        let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
+        let error = run(&mut disks, &clock, &assignment, RunOptions::default()).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
         assert!(disks[0].log.is_empty());
     }
     let mut disks = [TestDisk::new(MIB, &clock)];
     disks[0].geometry.read_only = true;
     let assignment = [Assignment::new(base, 0)];
-    let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
-    assert_eq!(error, Error::ReadOnly { job: "job".into() });
+    let error = run(&mut disks, &clock, &assignment, RunOptions::default()).unwrap_err();
+    assert_eq!(error, RunError::ReadOnly { job: "job".into() });
 }
 
 /// Plays related jobs, each in its group and after others.
@@ -550,7 +550,7 @@ fn play_together(jobs: &[(Workload, u32, &[usize])]) -> Outcome {
         ..Assignment::new(workload.clone(), 0)
     };
     let assignments: Vec<_> = jobs.iter().map(assign).collect();
-    run(&mut disks, &clock, &assignments, Options::default()).unwrap()
+    run(&mut disks, &clock, &assignments, RunOptions::default()).unwrap()
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::prepare::Region;
 use super::replaying::Replaying;
 use super::steady::SteadyState;
 use super::zoned::Zoning;
-use super::{Assignment, Error, Failure, Shared, WorkerOutcome};
+use super::{Assignment, Failure, RunError, Shared, WorkerOutcome};
 use crate::pattern::Pattern;
 use crate::statistics::Statistics;
 use crate::workload::{BlockSize, Direction, Fill, Mix, Order, Workload};
@@ -536,9 +536,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    pub(super) fn finish(self, steady: Option<SteadyState>) -> Result<WorkerOutcome, Error> {
+    pub(super) fn finish(self, steady: Option<SteadyState>) -> Result<WorkerOutcome, RunError> {
         if let Some(log) = self.log {
-            let failed = |cause| Error::Log { job: self.job.name.clone(), cause };
+            let failed = |cause| RunError::Log { job: self.job.name.clone(), cause };
             log.finish().map_err(failed)?;
         }
         Ok(WorkerOutcome {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use flysch_bench::clock::RealClock;
 use flysch_bench::null::Null;
-use flysch_bench::runner::{Assignment, Options, run};
+use flysch_bench::runner::{Assignment, RunOptions, run};
 use flysch_bench::workload::{Distribution, Order, Workload};
 
 const REQUESTS: u64 = 4_000_000;
@@ -18,7 +18,7 @@ fn ours(trace_records: usize) -> f64 {
     let workload = Workload { order, depth: 32, requests_max, ..Workload::default() };
     let mut lanes = [Null::new(1 << 30, 32, 32 * 4096)];
     let assignments = [Assignment::new(workload, 0)];
-    let options = Options { trace_records, ..Options::default() };
+    let options = RunOptions { trace_records, ..RunOptions::default() };
     let outcome = run(&mut lanes, &RealClock::new(), &assignments, options).unwrap();
     outcome.workers[0].statistics.runtime_nanos as f64 / REQUESTS as f64
 }

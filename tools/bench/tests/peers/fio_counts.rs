@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use flysch_bench::clock::RealClock;
-use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::file::{File, FileOptions};
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{PlayOptions, play};
 use flysch_bench::results::DirectionResults;

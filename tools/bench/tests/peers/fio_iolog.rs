@@ -7,7 +7,7 @@ use flysch_api::block::Operation;
 use flysch_api::machine::Instant;
 use flysch_api::trace::{Record, Stamps};
 use flysch_bench::clock::RealClock;
-use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::file::{File, FileOptions};
 use flysch_bench::iolog::{self, ReadOptions};
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{PlayOptions, Played, play};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use flysch_bench::clock::RealClock;
-use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::file::{File, FileOptions};
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayOptions};
-use flysch_bench::runner::{Assignment, Options, Verified, run};
+use flysch_bench::runner::{Assignment, RunOptions, Verified, run};
 use flysch_bench::verify::Method;
 use flysch_bench::workload::{BlockSize, Direction, Distribution, Mix, Order, Verify, Workload};
 
@@ -45,7 +45,7 @@ fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified
         ..Workload::default()
     };
     let assignment = [Assignment::new(workload, 0)];
-    let outcome = run(&mut lanes, &clock, &assignment, Options::default()).unwrap();
+    let outcome = run(&mut lanes, &clock, &assignment, RunOptions::default()).unwrap();
     let worker = &outcome.workers[0];
     (worker.verified.clone().unwrap(), worker.failure.is_some())
 }

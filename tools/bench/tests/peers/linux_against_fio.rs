@@ -10,7 +10,7 @@ use std::process::Command;
 
 use flysch_api::machine::Clock as _;
 use flysch_bench::clock::RealClock;
-use flysch_bench::runner::{Assignment, Options, run};
+use flysch_bench::runner::{Assignment, RunOptions, run};
 use flysch_bench::workload::{Distribution, Order, Workload};
 use flysch_linux::disk::{Access, Settings, open};
 
@@ -34,7 +34,7 @@ fn child() {
         Workload { order, depth: DEPTH, requests_max, loops: 100, ..Workload::default() };
     let (before, start) = (ticks(), clock.now());
     let outcome =
-        run(&mut lanes, &clock, &[Assignment::new(workload, 0)], Options::default()).unwrap();
+        run(&mut lanes, &clock, &[Assignment::new(workload, 0)], RunOptions::default()).unwrap();
     let (after, end) = (ticks(), clock.now());
     assert!(outcome.workers[0].failure.is_none());
     assert_eq!(outcome.workers[0].statistics.requests().to_string(), requests);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use flysch_api::trace::Record;
 use flysch_bench::clock::RealClock;
-use flysch_bench::file::{File, Options as FileOptions};
-use flysch_bench::runner::{Assignment, Options, Outcome, run};
+use flysch_bench::file::{File, FileOptions};
+use flysch_bench::runner::{Assignment, Outcome, RunOptions, run};
 use flysch_bench::statistics::DirectionStatistics;
 use flysch_bench::trace::{blktrace, perfetto};
 use flysch_bench::workload::{Direction, Distribution, Mix, Order, Workload};
@@ -38,7 +38,7 @@ fn outcome(folder: &Path) -> Outcome {
         ..workload.clone()
     };
     let assign = |lane| Assignment::new(place(lane), lane);
-    let options = Options { trace_records: 10_000, ..Options::default() };
+    let options = RunOptions { trace_records: 10_000, ..RunOptions::default() };
     run(&mut lanes, &clock, &[assign(0), assign(1)], options).unwrap()
 }
 

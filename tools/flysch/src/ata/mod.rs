@@ -215,9 +215,9 @@ fn reset(session: &mut Session<'_>) -> Result<(), Failure> {
     session.done(&json!({ "reset": "link" }), "the link was reset and the device is up again")
 }
 
-impl From<flysch_ahci::Error> for Failure {
+impl From<flysch_ahci::AhciError> for Failure {
     /// A feature missing in the device or the HBA is not a usage error.
-    fn from(error: flysch_ahci::Error) -> Self {
+    fn from(error: flysch_ahci::AhciError) -> Self {
         Self::failed(error)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayError, PlayOptions, Played};
@@ -66,13 +66,13 @@ fn set(rules: &mut Rules, pair: &str) -> Option<()> {
 
 impl Chosen {
     /// A scheduler before each lane.
-    pub(super) fn before<'a, D: Device>(
+    pub(super) fn before<'a, D: BlockDevice>(
         self,
         lanes: &'a mut [D],
-    ) -> Vec<Scheduler<&'a mut dyn Device>> {
+    ) -> Vec<Scheduler<&'a mut dyn BlockDevice>> {
         let one = |lane: &'a mut D| {
             let room = ROOM.max(lane.geometry().queue_depth.saturating_mul(4));
-            let lane: &mut dyn Device = lane;
+            let lane: &mut dyn BlockDevice = lane;
             Scheduler::new(lane, self.0, 1, room.min(0xFFFF) as u16)
         };
         lanes.iter_mut().map(one).collect()
@@ -80,7 +80,7 @@ impl Chosen {
 }
 
 /// What schedulers did, for the results.
-pub(super) fn incidents<D: Device>(lanes: &[Scheduler<D>]) -> Vec<Incident> {
+pub(super) fn incidents<D: BlockDevice>(lanes: &[Scheduler<D>]) -> Vec<Incident> {
     let all = || lanes.iter().map(Scheduler::statistics);
     let incident = |what: String, count| Incident { source: "scheduler".into(), what, count };
     let throttled = all().map(|statistics| statistics.throttled).sum();
@@ -104,7 +104,7 @@ pub(super) struct Scheduled<'a> {
 impl Visitor for Scheduled<'_> {
     type Output = Result<Played, PlayError>;
 
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+    fn visit<D: BlockDevice, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
         let mut lanes = self.rules.before(lanes);
         let played = play::play(&mut lanes, clock, self.file, self.options);
         self.incidents.extend(incidents(&lanes));

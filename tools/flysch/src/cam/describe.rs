@@ -244,7 +244,7 @@ fn scsi(unit: &Peripheral) -> FoundUnit {
 }
 
 /// A namespace.
-fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
+fn namespace(device: &flysch_nvme::NvmeFacts, space: &Namespace) -> FoundUnit {
     let controller = &device.controller;
     let speaks = space.command_set == 0;
     let shape = speaks.then(|| nda::shape(space.id, controller, &space.data).ok()).flatten();
@@ -334,7 +334,7 @@ fn multiplied(multiplier: &Multiplier) -> FoundUnit {
 }
 
 /// A SATA device at a port, or at a port of a multiplier.
-fn ata(device: &flysch_ahci::Device, target: u32, shape: DiskShape) -> FoundUnit {
+fn ata(device: &flysch_ahci::AtaFacts, target: u32, shape: DiskShape) -> FoundUnit {
     let identify = &device.identify;
     let words = |bytes: &[u8]| Text(bytes).to_string();
     let (model, revision) = (words(&identify.model), words(&identify.firmware));
@@ -373,7 +373,7 @@ fn ata(device: &flysch_ahci::Device, target: u32, shape: DiskShape) -> FoundUnit
 }
 
 /// An eMMC device or an SD card, all its partitions one unit.
-fn card(device: &flysch_emmc::Device, shape: DiskShape) -> FoundUnit {
+fn card(device: &flysch_emmc::CardFacts, shape: DiskShape) -> FoundUnit {
     let name = match device.kind {
         CardKind::Emmc => "MMCHC",
         CardKind::Sd => "SDHC",

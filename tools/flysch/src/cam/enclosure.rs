@@ -95,7 +95,7 @@ impl Shelf {
 
     fn with<R>(
         &mut self,
-        what: impl FnOnce(&mut Pages<'_>) -> Result<R, flysch_cam::Error>,
+        what: impl FnOnce(&mut Pages<'_>) -> Result<R, flysch_cam::CamError>,
     ) -> Result<R, Failure> {
         let scratch = self.scratch();
         let Self { port, clock, tracer, .. } = self;

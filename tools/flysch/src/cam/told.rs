@@ -1,11 +1,11 @@
 //! Commands that go through a driver's control path, with reports for `flysch cam debug`.
 
-use flysch_ahci::{AtaCommand, AtaData, AtaReply, Cause as AtaCause, Error as AtaError};
+use flysch_ahci::{AhciError as AtaError, AtaCommand, AtaData, AtaReply, Cause as AtaCause};
 use flysch_api::command::{Direction, Ended, MmcCommand, MmcResponse, NvmeCommand};
 use flysch_cam::debug::{Answer, Request, Tracer};
-use flysch_emmc::{Cause as CardCause, Error as CardError};
+use flysch_emmc::{Cause as CardCause, EmmcError as CardError};
 use flysch_emmc::{Operation as CardOperation, Output as CardOutput};
-use flysch_nvme::{AdminCommand, AdminData, AdminReply, Cause as NvmeCause, Error as NvmeError};
+use flysch_nvme::{AdminCommand, AdminData, AdminReply, Cause as NvmeCause, NvmeError};
 use flysch_rig::{AhciControl, EmmcControl, NvmeControl};
 use flysch_wire::mmc::CardStatus;
 use flysch_wire::mmc::command::{CommandIndex, rca};

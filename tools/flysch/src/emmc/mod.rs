@@ -181,10 +181,10 @@ impl Session<'_> {
     }
 }
 
-impl From<flysch_emmc::Error> for Failure {
-    fn from(error: flysch_emmc::Error) -> Self {
+impl From<flysch_emmc::EmmcError> for Failure {
+    fn from(error: flysch_emmc::EmmcError) -> Self {
         match error {
-            flysch_emmc::Error::Invalid(_) => Self::usage(error),
+            flysch_emmc::EmmcError::Invalid(_) => Self::usage(error),
             _ => Self::failed(error),
         }
     }

@@ -1,7 +1,7 @@
 //! `geom stripe` and `geom concat`, as gstripe(8) and gconcat(8).
 
 use flysch_geom::class::{self, concat, stripe};
-use flysch_geom::{Error, Graph, ProviderId};
+use flysch_geom::{GeomError, Graph, ProviderId};
 
 use super::session::Session;
 use super::{dump, list, text};
@@ -93,7 +93,7 @@ pub(super) struct Concat {
     providers: Vec<String>,
 }
 
-fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, GeomError> {
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
@@ -112,7 +112,7 @@ pub(super) fn stripe(
     let stripe_size =
         size.ok_or_else(|| Failure::usage(format!("-s: `{}` is not a valid size", given.size)))?;
     let hardcode = given.parts.hardcode;
-    let options = stripe::Options { stripe_size, hardcode, force: session.force };
+    let options = stripe::StripeOptions { stripe_size, hardcode, force: session.force };
     let graph = &mut session.graph;
     let name = &given.parts.name;
     let done = providers(graph, &given.parts.providers).and_then(|under| match is_label {
@@ -131,7 +131,7 @@ pub(super) fn concat(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let options =
-        |given: &Concat| concat::Options { hardcode: given.hardcode, force: session.force };
+        |given: &Concat| concat::ConcatOptions { hardcode: given.hardcode, force: session.force };
     let (done, stored): (_, &[String]) = match verb {
         ConcatVerb::Common(verb) => return common(session, "CONCAT", verb, output),
         ConcatVerb::Label(given) => {

@@ -1,7 +1,7 @@
 //! `geom cache`: a read cache, as gcache(8).
 
 use flysch_geom::class::{self, cache};
-use flysch_geom::{Error, Graph};
+use flysch_geom::{GeomError, Graph};
 
 use super::session::Session;
 use super::{dump, list, text};
@@ -74,14 +74,14 @@ pub(super) struct New {
 }
 
 impl Sizes {
-    fn over(&self, before: cache::Options) -> Result<cache::Options, Failure> {
+    fn over(&self, before: cache::CacheOptions) -> Result<cache::CacheOptions, Failure> {
         let wrong = |text: &str| Failure::usage(format!("-b: `{text}` is not a valid size"));
         let block = self.block.as_deref().map(|it| {
             let bytes = text::bytes(it).and_then(|bytes| u32::try_from(bytes).ok());
             bytes.ok_or_else(|| wrong(it))
         });
         let block_size = block.transpose()?.unwrap_or(before.block_size);
-        Ok(cache::Options { block_size, size: self.size.unwrap_or(before.size) })
+        Ok(cache::CacheOptions { block_size, size: self.size.unwrap_or(before.size) })
     }
 }
 
@@ -93,12 +93,12 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         Verb::Show(verb) => return list::run(session, "CACHE", verb, output),
         Verb::Dump(verb) => return dump::run(session, "CACHE", verb, output),
         Verb::Create(New { sizes, name, provider }) => {
-            let options = sizes.over(cache::Options::default())?;
+            let options = sizes.over(cache::CacheOptions::default())?;
             let found = graph.provider(provider);
             found.and_then(|provider| cache::create(graph, name, provider, options))
         }
         Verb::Label(New { sizes, name, provider }) => {
-            let options = sizes.over(cache::Options::default())?;
+            let options = sizes.over(cache::CacheOptions::default())?;
             let found = graph.provider(provider);
             found.and_then(|provider| cache::label(graph, name, provider, (options, force_over)))
         }
@@ -131,7 +131,11 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     }
 }
 
-fn configure(graph: &mut Graph, name: &str, sizes: &Sizes) -> Result<Result<(), Error>, Failure> {
+fn configure(
+    graph: &mut Graph,
+    name: &str,
+    sizes: &Sizes,
+) -> Result<Result<(), GeomError>, Failure> {
     let geom = match graph.geom("CACHE", name) {
         Ok(geom) => geom,
         Err(error) => return Ok(Err(error)),

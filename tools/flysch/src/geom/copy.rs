@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flysch_files::Sink;
-use flysch_geom::{Access, Error, Io, ProviderId};
+use flysch_geom::{Access, GeomError, Io, ProviderId};
 use serde_json::json;
 
 use super::session::Session;
@@ -73,7 +73,7 @@ fn out(
     while offset < size {
         let bytes = &mut chunk[..CHUNK.min(size - offset) as usize];
         let read = session.graph.io(consumer, Io::Read { offset, to: bytes });
-        read.map_err(|error| session.failure(Error::io(&name, error)))?;
+        read.map_err(|error| session.failure(GeomError::io(&name, error)))?;
         put(&mut sink, offset, bytes).map_err(|error| failed(path, error))?;
         offset += bytes.len() as u64;
         progress.set(offset);
@@ -135,17 +135,17 @@ fn into(session: &mut Session, path: &Path, to: ProviderId) -> Result<u64, Failu
             let mut last = vec![0; sector as usize];
             let at = offset + whole as u64 - sector;
             let read = session.graph.io(consumer, Io::Read { offset: at, to: &mut last });
-            read.map_err(|error| session.failure(Error::io(&name, error)))?;
+            read.map_err(|error| session.failure(GeomError::io(&name, error)))?;
             let kept = chunk.len() % sector as usize;
             chunk.extend_from_slice(&last[kept..]);
         }
         let written = session.graph.io(consumer, Io::Write { offset, from: &chunk });
-        written.map_err(|error| session.failure(Error::io(&name, error)))?;
+        written.map_err(|error| session.failure(GeomError::io(&name, error)))?;
         offset += chunk.len() as u64;
     }
     let flushed = session.graph.io(consumer, Io::Flush);
     session.graph.shut(consumer);
     session.graph.settle();
-    flushed.map_err(|error| session.failure(Error::io(&name, error)))?;
+    flushed.map_err(|error| session.failure(GeomError::io(&name, error)))?;
     Ok(bytes)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use flysch_api::block::{Device, Geometry};
+use flysch_api::block::{BlockDevice, BlockGeometry};
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::published::Origin;
@@ -167,7 +167,7 @@ impl Disk {
     }
 
     /// Its properties.
-    pub(crate) fn geometry(&self) -> Geometry {
+    pub(crate) fn geometry(&self) -> BlockGeometry {
         match self {
             Self::Target(stack) => stack.geometry(),
             Self::Provider(provided) => *provided.lanes[0].geometry(),

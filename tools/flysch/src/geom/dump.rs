@@ -63,7 +63,7 @@ pub(super) fn run(
     Ok(())
 }
 
-fn fields(class: &str, sector: &[u8]) -> Result<Fields, flysch_wire::Error> {
+fn fields(class: &str, sector: &[u8]) -> Result<Fields, flysch_wire::WireError> {
     let magic = flysch_wire::geom::text(&sector[..16]).unwrap_or_default().to_string();
     let version = u32::from_le_bytes([sector[16], sector[17], sector[18], sector[19]]);
     let version = version.to_string();

@@ -131,7 +131,7 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     }
     let longest = u64::from(remote.longest) / u64::from(sector) * u64::from(sector);
     let export = if export.is_empty() { String::new() } else { format!(" export {export}") };
-    let gate = gate::Options {
+    let gate = gate::GateOptions {
         name,
         info: format!("NBD {place}{export}, {timeout} s for a request"),
         queue: options.queue as usize,
@@ -222,12 +222,12 @@ impl std::fmt::Debug for Nbd {
 }
 
 /// The meaning of an NBD error here.
-fn error_of(errno: u32) -> block::Error {
+fn error_of(errno: u32) -> block::BlockError {
     match errno {
-        it if it == Errno::Perm as u32 => block::Error::WriteProtected,
-        it if it == Errno::Io as u32 => block::Error::Medium(Cause::None),
-        it if it == Errno::NotSup as u32 => block::Error::Unsupported,
-        _ => block::Error::Device(Cause::None),
+        it if it == Errno::Perm as u32 => block::BlockError::WriteProtected,
+        it if it == Errno::Io as u32 => block::BlockError::Medium(Cause::None),
+        it if it == Errno::NotSup as u32 => block::BlockError::Unsupported,
+        _ => block::BlockError::Device(Cause::None),
     }
 }
 
@@ -245,7 +245,7 @@ impl Nbd {
             self.jobs.retain(|job| {
                 let is_idle = job.piece.is_none() && !queue.awaits(job.request.number);
                 if is_idle {
-                    queue.done(job.request.number, Err(block::Error::TimedOut));
+                    queue.done(job.request.number, Err(block::BlockError::TimedOut));
                 }
                 !is_idle
             });
@@ -317,7 +317,7 @@ impl Nbd {
                 }
                 Wanted::Delete { .. } => {
                     self.jobs.remove(at);
-                    queue.done(cookie, Err(block::Error::Unsupported));
+                    queue.done(cookie, Err(block::BlockError::Unsupported));
                     continue;
                 }
             };

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flysch_api::block::{Cause, Error, Geometry};
+use flysch_api::block::{BlockError, BlockGeometry, Cause};
 use flysch_geom::{Medium, Shape};
 use flysch_rig::Stack;
 use flysch_rig::blocks::{Blocks, BlocksError};
@@ -73,14 +73,14 @@ impl ImageFile {
     }
 
     /// The first write opens the file for writing and locks it.
-    fn open_for_writing(&mut self) -> Result<(), Error> {
+    fn open_for_writing(&mut self) -> Result<(), BlockError> {
         if self.writable {
             return Ok(());
         }
         let opened = File::options().read(true).write(true).open(&self.path);
         let file = opened.map_err(|error| {
             self.fail(&error);
-            Error::WriteProtected
+            BlockError::WriteProtected
         })?;
         let metadata = file.metadata().map_err(|error| self.fail(&error))?;
         let key = (metadata.dev(), metadata.ino());
@@ -101,9 +101,9 @@ impl ImageFile {
         Ok(())
     }
 
-    fn fail(&self, error: &io::Error) -> Error {
+    fn fail(&self, error: &io::Error) -> BlockError {
         *self.complaint.borrow_mut() = Some(format!("{}: {error}", self.path.display()));
-        Error::Medium(Cause::None)
+        BlockError::Medium(Cause::None)
     }
 }
 
@@ -113,21 +113,21 @@ impl Medium for ImageFile {
         Shape { media_size, sector_size, stripe_size: 0, stripe_offset: 0 }
     }
 
-    fn open(&mut self, writes: bool) -> Result<(), Error> {
+    fn open(&mut self, writes: bool) -> Result<(), BlockError> {
         let may = || rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK).is_ok();
-        if !writes || self.writable || may() { Ok(()) } else { Err(Error::WriteProtected) }
+        if !writes || self.writable || may() { Ok(()) } else { Err(BlockError::WriteProtected) }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
         self.file.read_exact_at(to, offset).map_err(|error| self.fail(&error))
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError> {
         self.open_for_writing()?;
         self.file.write_all_at(from, offset).map_err(|error| self.fail(&error))
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlockError> {
         if !self.writable {
             return Ok(());
         }
@@ -160,10 +160,10 @@ impl OnRig {
     }
 
     /// The result of a request.
-    fn told(&self, result: Result<(), BlocksError>) -> Result<(), Error> {
+    fn told(&self, result: Result<(), BlocksError>) -> Result<(), BlockError> {
         result.map_err(|BlocksError { error, .. }| {
             let mut gone = self.gone.borrow_mut();
-            if error == Error::Gone && !gone.contains(&self.name) {
+            if error == BlockError::Gone && !gone.contains(&self.name) {
                 gone.push(self.name.clone());
             }
             error
@@ -182,22 +182,22 @@ impl Medium for OnRig {
         }
     }
 
-    fn open(&mut self, writes: bool) -> Result<(), Error> {
+    fn open(&mut self, writes: bool) -> Result<(), BlockError> {
         let read_only = self.control.geometry().read_only;
-        if writes && read_only { Err(Error::WriteProtected) } else { Ok(()) }
+        if writes && read_only { Err(BlockError::WriteProtected) } else { Ok(()) }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
         let read = self.control.read(offset, to);
         self.told(read)
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError> {
         let written = self.control.write(offset, from);
         self.told(written)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlockError> {
         let flushed = self.control.flush();
         self.told(flushed)
     }
@@ -210,7 +210,7 @@ impl Medium for OnRig {
 /// A target.
 pub(super) struct OnTarget {
     stack: Rc<RefCell<Stack>>,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     description: String,
     facts: DiskFacts,
 }
@@ -240,22 +240,22 @@ impl Medium for OnTarget {
         }
     }
 
-    fn open(&mut self, writes: bool) -> Result<(), Error> {
+    fn open(&mut self, writes: bool) -> Result<(), BlockError> {
         // Zones are managed by whoever writes; blocks of such a disk stay write protected.
         let is_zoned = || zns::is_zoned(&mut self.stack.borrow_mut());
         let is_refused = writes && self.geometry.read_only && !is_zoned();
-        if is_refused { Err(Error::WriteProtected) } else { Ok(()) }
+        if is_refused { Err(BlockError::WriteProtected) } else { Ok(()) }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
         self.stack.borrow_mut().blocks().read(offset, to).map_err(|error| error.error)
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError> {
         self.stack.borrow_mut().blocks().write(offset, from).map_err(|error| error.error)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlockError> {
         self.stack.borrow_mut().blocks().flush().map_err(|error| error.error)
     }
 

@@ -1,7 +1,7 @@
 //! `geom mirror`, as gmirror(8).
 
 use flysch_geom::class::mirror;
-use flysch_geom::{Error, Graph, ProviderId};
+use flysch_geom::{GeomError, Graph, ProviderId};
 use flysch_wire::geom::mirror::Balance;
 
 use super::rebuild::{self, Rate};
@@ -136,8 +136,8 @@ pub(super) struct How {
 }
 
 impl How {
-    fn options(&self, (hardcode, force): (bool, bool)) -> Result<mirror::Options, Failure> {
-        Ok(mirror::Options {
+    fn options(&self, (hardcode, force): (bool, bool)) -> Result<mirror::MirrorOptions, Failure> {
+        Ok(mirror::MirrorOptions {
             balance: self.balance,
             slice: slice(&self.slice)?,
             no_auto_sync: self.no_auto_sync,
@@ -230,7 +230,7 @@ fn slice(text: &str) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::usage(format!("-s: `{text}` is not a valid size")))
 }
 
-fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, GeomError> {
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
@@ -290,7 +290,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
 fn components<'v>(
     graph: &mut Graph,
     verb: &'v Verb,
-) -> (Result<(), Error>, Option<(&'v String, Rate)>) {
+) -> (Result<(), GeomError>, Option<(&'v String, Rate)>) {
     let mut each = |Components { name, providers }: &Components, act: Act| {
         providers.iter().try_for_each(|provider| {
             graph.geom("MIRROR", name).and_then(|geom| act(graph, geom, provider))
@@ -346,9 +346,9 @@ fn components<'v>(
 }
 
 /// Executes a verb for one component.
-type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
+type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), GeomError>;
 
-fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), Error>, Failure> {
+fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), GeomError>, Failure> {
     let choice = |yes: bool, no: bool| if yes { Some(true) } else { no.then_some(false) };
     let change = mirror::Configure {
         balance: given.balance,

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use flysch_api::block;
 use flysch_files::SocketFile;
 use flysch_fuse::disks::{Disks, Ender, Entry, EntryKind, Job, Sender, Wanted, Which, mount_disks};
-use flysch_fuse::{Ended, Mounted, Options};
+use flysch_fuse::{Ended, FuseOptions, Mounted};
 use flysch_geom::class::gate;
-use flysch_geom::{Access, ConsumerId, Error, Io, Kind, Provider, ProviderId};
+use flysch_geom::{Access, ConsumerId, GeomError, Io, Kind, Provider, ProviderId};
 use rustix::io::Errno;
 
 use super::rebuild::{Beside, Rebuild};
@@ -84,7 +84,7 @@ pub(super) fn run(
     let send: Sender = Arc::new(move |job| drop(to_owner.send(Order::Disks(job))));
     let clients = control.listener.try_clone();
     let clients = clients.and_then(|it| remote::serve(it, orders.clone())).map_err(fail)?;
-    let options = Options { source, ..Options::default() };
+    let options = FuseOptions { source, ..FuseOptions::default() };
     let mounted = mount_disks(send, directory, &options).map_err(fail)?;
     mounted.end_on_signals().map_err(fail)?;
     if output.json() {
@@ -205,12 +205,12 @@ struct Waiting {
 }
 
 /// The kernel's error number for an error.
-fn errno(error: block::Error) -> Errno {
+fn errno(error: block::BlockError) -> Errno {
     match error {
-        block::Error::WriteProtected => Errno::ROFS,
-        block::Error::Gone => Errno::NXIO,
-        block::Error::TimedOut => Errno::TIMEDOUT,
-        block::Error::OutOfRange | block::Error::Misaligned => Errno::INVAL,
+        block::BlockError::WriteProtected => Errno::ROFS,
+        block::BlockError::Gone => Errno::NXIO,
+        block::BlockError::TimedOut => Errno::TIMEDOUT,
+        block::BlockError::OutOfRange | block::BlockError::Misaligned => Errno::INVAL,
         _ => Errno::IO,
     }
 }
@@ -332,7 +332,7 @@ impl Mount {
     }
 
     /// Flushes and closes a file.
-    fn end(&mut self, handle: u64) -> Result<(), Error> {
+    fn end(&mut self, handle: u64) -> Result<(), GeomError> {
         let Some(open) = self.handles.remove(&handle) else { return Ok(()) };
         let graph = &mut self.session.graph;
         let flushed = match open.is_dirty {
@@ -340,7 +340,7 @@ impl Mount {
             false => Ok(()),
         };
         graph.shut(open.consumer);
-        flushed.map_err(|error| Error::io(open.name, error))
+        flushed.map_err(|error| GeomError::io(open.name, error))
     }
 
     fn providers(&self) -> impl Iterator<Item = (ProviderId, &Provider)> {
@@ -391,7 +391,7 @@ impl Mount {
     }
 
     /// Logs an error of which the kernel only receives a number.
-    fn failed(&mut self, handle: u64, what: &str, (at, error): (u64, block::Error)) -> Errno {
+    fn failed(&mut self, handle: u64, what: &str, (at, error): (u64, block::BlockError)) -> Errno {
         let name = self.handles.get(&handle).map_or("?", |open| &open.name);
         let line = format!("{name}: {what} at {at}: {error}");
         self.session.graph.record.say(line);

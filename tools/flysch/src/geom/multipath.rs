@@ -1,7 +1,7 @@
 //! `geom multipath`, as gmultipath(8).
 
 use flysch_geom::class::multipath;
-use flysch_geom::{Error, Graph, ProviderId};
+use flysch_geom::{GeomError, Graph, ProviderId};
 use flysch_wire::geom::multipath::Mode;
 use serde_json::json;
 
@@ -128,11 +128,11 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     change(session, verb).map_err(|error| session.failure(error))
 }
 
-fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, GeomError> {
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
-fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
+fn change(session: &mut Session, verb: &Verb) -> Result<(), GeomError> {
     let force = session.force;
     let graph = &mut session.graph;
     match verb {
@@ -147,7 +147,7 @@ fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
         Verb::Configure { mode, active_passive, name } => {
             let geom = graph.geom("MULTIPATH", name)?;
             if !(mode.active_active || mode.active_read || *active_passive) {
-                return Err(Error::invalid(name, "needs -A, -P or -R"));
+                return Err(GeomError::invalid(name, "needs -A, -P or -R"));
             }
             multipath::configure(graph, geom, mode.mode())
         }
@@ -181,9 +181,9 @@ fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
 }
 
 /// Executes a verb for one path.
-type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
+type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), GeomError>;
 
-fn on(graph: &mut Graph, path: &Path, act: Act) -> Result<(), Error> {
+fn on(graph: &mut Graph, path: &Path, act: Act) -> Result<(), GeomError> {
     let geom = graph.geom("MULTIPATH", &path.name)?;
     act(graph, geom, &path.provider)
 }

@@ -1,7 +1,7 @@
 //! `geom nop`: injected failures, like gnop(8). Useful in a script, where later lines encounter
 //! them.
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_geom::class::{self, nop};
 
 use super::session::Session;
@@ -41,7 +41,7 @@ pub(super) struct Failures {
     /// The error of failed requests: 5 (EIO) for a medium error, 6 (ENXIO) for a missing disk;
     /// initially 5.
     #[arg(short = 'e', value_name = "ERRNO", value_parser = errno)]
-    error: Option<Error>,
+    error: Option<BlockError>,
     /// Percentage of reads that fail.
     #[arg(short = 'r', value_name = "PERCENT", value_parser = percentage())]
     reads: Option<u8>,
@@ -98,10 +98,10 @@ fn size(text: &str) -> Result<u64, String> {
     text::bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512k or 1g"))
 }
 
-fn errno(text: &str) -> Result<Error, String> {
+fn errno(text: &str) -> Result<BlockError, String> {
     match text {
-        "5" => Ok(Error::Medium(Cause::None)),
-        "6" => Ok(Error::Gone),
+        "5" => Ok(BlockError::Medium(Cause::None)),
+        "6" => Ok(BlockError::Gone),
         _ => Err("it must be 5 (EIO) or 6 (ENXIO)".into()),
     }
 }
@@ -112,7 +112,7 @@ fn percentage() -> clap::builder::RangedI64ValueParser<u8> {
 
 impl Failures {
     /// Changes the given settings.
-    fn over(&self, options: &mut nop::Options) {
+    fn over(&self, options: &mut nop::NopOptions) {
         let percent = |given: Option<u8>, before: u32| given.map_or(before, u32::from);
         options.read_failures = percent(self.reads, options.read_failures);
         options.write_failures = percent(self.writes, options.write_failures);
@@ -135,7 +135,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
             }
             let sector_size = u32::try_from(create.sector)
                 .map_err(|_| Failure::usage("-S: the size of a sector is impossible"))?;
-            let mut options = nop::Options {
+            let mut options = nop::NopOptions {
                 offset: create.offset,
                 size: create.size,
                 sector_size,
@@ -143,7 +143,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
                 stripe_offset: create.stripe_offset,
                 physical_path: create.path.clone(),
                 name: create.name.clone(),
-                ..nop::Options::default()
+                ..nop::NopOptions::default()
             };
             create.failures.over(&mut options);
             create.failures.names.iter().try_for_each(|name| {

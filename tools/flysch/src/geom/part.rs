@@ -271,7 +271,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
 
 fn say(
     session: &Session,
-    said: Result<String, flysch_geom::Error>,
+    said: Result<String, flysch_geom::GeomError>,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let said = said.map_err(|error| session.failure(error))?;
@@ -365,7 +365,7 @@ fn add(
     session: &mut Session,
     geom: GeomId,
     arguments: &AddArguments,
-) -> Result<Result<String, flysch_geom::Error>, Failure> {
+) -> Result<Result<String, flysch_geom::GeomError>, Failure> {
     let wanted = Add {
         kind: arguments.kind.clone(),
         start: sectors(session, geom, arguments.start.as_ref())?,
@@ -393,7 +393,7 @@ fn attribute(
     session: &mut Session,
     geom: GeomId,
     (set, value): (&Attribute, bool),
-) -> Result<String, flysch_geom::Error> {
+) -> Result<String, flysch_geom::GeomError> {
     let flags = set.flags.flags(session);
     let (graph, attribute) = (&mut session.graph, &set.attribute[..]);
     let name = match set.index {

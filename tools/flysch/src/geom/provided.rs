@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use flysch_api::block::Device;
+use flysch_api::block::BlockDevice;
 use flysch_api::machine::Clock;
 use flysch_bench::results::{self, Layer};
 use flysch_geom::{Access, Plan, ProviderId, Way};

@@ -1,7 +1,7 @@
 //! `geom raid`, as graid(8).
 
 use flysch_geom::class::raid;
-use flysch_geom::{Error, Graph, ProviderId};
+use flysch_geom::{GeomError, Graph, ProviderId};
 use serde_json::json;
 
 use super::rebuild::{self, Rate};
@@ -130,13 +130,13 @@ fn size(option: &str, text: &str) -> Result<u64, Failure> {
 fn options<'a>(
     sizes: &Sizes,
     (name, level): (&'a str, &'a str),
-) -> Result<raid::Options<'a>, Failure> {
+) -> Result<raid::RaidOptions<'a>, Failure> {
     let strip = size("-s", &sizes.strip)?;
     let size = sizes.size.as_deref().map(|text| size("-S", text)).transpose()?;
-    Ok(raid::Options { name, level, size, strip })
+    Ok(raid::RaidOptions { name, level, size, strip })
 }
 
-fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, GeomError> {
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
@@ -196,9 +196,9 @@ fn label(session: &mut Session, given: &Label, output: &mut Output) -> Result<()
 }
 
 /// Executes the verbs for disks of an array.
-type Act = fn(&mut Graph, flysch_geom::GeomId, &[&str]) -> Result<(), Error>;
+type Act = fn(&mut Graph, flysch_geom::GeomId, &[&str]) -> Result<(), GeomError>;
 
-fn on(graph: &mut Graph, given: &Disks, act: Act) -> Result<(), Error> {
+fn on(graph: &mut Graph, given: &Disks, act: Act) -> Result<(), GeomError> {
     let geom = graph.geom("RAID", &given.name)?;
     let names: Vec<&str> = given.providers.iter().map(String::as_str).collect();
     act(graph, geom, &names)

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use flysch_geom::class::{mirror, raid};
-use flysch_geom::{Error, GeomId, Graph};
+use flysch_geom::{GeomError, GeomId, Graph};
 use serde_json::json;
 
 use super::session::Session;
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    fn piece(self, graph: &mut Graph, geom: GeomId) -> Result<Option<(u64, u64)>, Error> {
+    fn piece(self, graph: &mut Graph, geom: GeomId) -> Result<Option<(u64, u64)>, GeomError> {
         match self {
             Self::Mirror => mirror::synchronize_piece(graph, geom, PIECE),
             Self::Raid => raid::rebuild_piece(graph, geom, raid::CHECKPOINT),
@@ -94,7 +94,7 @@ impl Rebuild {
     }
 
     /// Copies a piece; returns whether there may be more.
-    pub(super) fn step(&mut self, graph: &mut Graph) -> Result<bool, Error> {
+    pub(super) fn step(&mut self, graph: &mut Graph) -> Result<bool, GeomError> {
         // It may be gone since the last piece.
         let geom = graph.geom(self.kind.class(), &self.name)?;
         let Some((at, size)) = self.kind.piece(graph, geom)? else { return Ok(false) };

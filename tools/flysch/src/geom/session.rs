@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use flysch_geom::class::disk::{DISK, MD, set_zones};
-use flysch_geom::{Class, Error, Graph, Kind, Outcome, ProviderId};
+use flysch_geom::{Class, GeomError, Graph, Kind, Outcome, ProviderId};
 use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
 use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
 use flysch_wire::mmc::ext_csd::partition;
@@ -242,7 +242,7 @@ impl Session {
         inserted.map(drop).map_err(|error| self.not_inserted(error))
     }
 
-    fn not_inserted(&self, error: Error) -> Failure {
+    fn not_inserted(&self, error: GeomError) -> Failure {
         match error.kind {
             Kind::Exists => Failure::usage(format!("{error}; use `-f FILE,name=OTHER`")),
             _ => self.failure(error),
@@ -306,7 +306,7 @@ impl Session {
     }
 
     /// The failure for an error, with the system's message if that is its cause.
-    pub(super) fn failure(&self, error: Error) -> Failure {
+    pub(super) fn failure(&self, error: GeomError) -> Failure {
         let complaint = self.complaint.borrow_mut().take();
         let beneath = || self.rigs.iter().find_map(OpenRig::failure);
         match (error.kind, complaint.or_else(beneath)) {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use flysch_api::block::{Cause, Error};
+use flysch_api::block::{BlockError, Cause};
 use flysch_api::command::NvmeStatus;
 use flysch_bench::zones::{self as bench, ZONES_MAX};
 use flysch_geom::zone::{
@@ -45,8 +45,8 @@ impl fmt::Debug for OnNamespace {
 }
 
 impl Zones for OnNamespace {
-    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error> {
-        zone(self.0.borrow_mut().nvme().ok_or(Error::Unsupported)?, command)
+    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, BlockError> {
+        zone(self.0.borrow_mut().nvme().ok_or(BlockError::Unsupported)?, command)
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn zones_of(stack: &mut Stack) -> Result<Option<bench::Zones>, Failur
     zones.map(Some).map_err(Failure::failed)
 }
 
-fn zone(control: &mut dyn NvmeControl, command: Zone) -> Result<ZoneAnswer, Error> {
+fn zone(control: &mut dyn NvmeControl, command: Zone) -> Result<ZoneAnswer, BlockError> {
     let mut namespace = Namespace::of(control)?;
     match command {
         Zone::Report { start, filter, most } => {
@@ -123,32 +123,32 @@ fn zone(control: &mut dyn NvmeControl, command: Zone) -> Result<ZoneAnswer, Erro
 }
 
 /// The result of a command.
-fn ended(reply: Result<AdminReply, flysch_nvme::Error>) -> Result<Vec<u8>, Error> {
+fn ended(reply: Result<AdminReply, flysch_nvme::NvmeError>) -> Result<Vec<u8>, BlockError> {
     let reply = reply.map_err(|error| match error {
-        flysch_nvme::Error::Gone => Error::Gone,
-        flysch_nvme::Error::Recovered => Error::Reset,
-        _ => Error::Device(Cause::None),
+        flysch_nvme::NvmeError::Gone => BlockError::Gone,
+        flysch_nvme::NvmeError::Recovered => BlockError::Reset,
+        _ => BlockError::Device(Cause::None),
     })?;
     let status: NvmeStatus = reply.status;
     match Status::of_field(status.status) {
         Status::Success => Ok(reply.data),
-        Status::InvalidOpcode => Err(Error::Unsupported),
-        _ => Err(Error::Device(Cause::Nvme(status))),
+        Status::InvalidOpcode => Err(BlockError::Unsupported),
+        _ => Err(BlockError::Device(Cause::Nvme(status))),
     }
 }
 
 impl<'a> Namespace<'a> {
-    fn of(control: &'a mut dyn NvmeControl) -> Result<Self, Error> {
+    fn of(control: &'a mut dyn NvmeControl) -> Result<Self, BlockError> {
         let nsid = control.namespace();
         let spaces = &control.device().namespaces;
-        let space = spaces.iter().find(|space| space.id == nsid).ok_or(Error::Gone)?;
+        let space = spaces.iter().find(|space| space.id == nsid).ok_or(BlockError::Gone)?;
         let (blocks, format) = (space.data.nsze, space.data.format_in_use());
         let data = ended(control.admin(identify_command(nsid)))?;
         let zoned = IdentifyZonedNamespace::parse(&data).unwrap_or_default();
         let zone_blocks = zoned.zone_blocks(format);
         match zone_blocks {
             // A controller whose zones have no blocks has none that could be told.
-            0 => Err(Error::Device(Cause::None)),
+            0 => Err(BlockError::Device(Cause::None)),
             _ => Ok(Self { control, nsid, blocks, zoned, zone_blocks }),
         }
     }
@@ -170,7 +170,12 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    fn report(&mut self, start: u64, filter: ZoneFilter, most: usize) -> Result<ZoneReport, Error> {
+    fn report(
+        &mut self,
+        start: u64,
+        filter: ZoneFilter,
+        most: usize,
+    ) -> Result<ZoneReport, BlockError> {
         let (last_sector, same) = (self.blocks.saturating_sub(1), ZoneSame::All);
         let mut report = ZoneReport { available: 0, last_sector, same, zones: Vec::new() };
         let Some(wanted) = number_of(filter) else { return Ok(report) };
@@ -208,7 +213,7 @@ impl<'a> Namespace<'a> {
         at: u64,
         room: usize,
         wanted: u32,
-    ) -> Result<(u64, Vec<ZoneDescriptor>), Error> {
+    ) -> Result<(u64, Vec<ZoneDescriptor>), BlockError> {
         let data = ended(self.control.io(report_command(self.nsid, (at, room), wanted)))?;
         Ok(report_of(&data, room))
     }

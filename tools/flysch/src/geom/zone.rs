@@ -6,7 +6,7 @@ use flysch_geom::zone::{
     ZONES_MAX, Zone, ZoneAction, ZoneAnswer, ZoneCondition, ZoneEntry, ZoneFilter, ZoneLimit,
     ZoneMode, ZoneParameters, ZoneReport, ZoneSame, ZoneTarget, ZoneType,
 };
-use flysch_geom::{Access, Error, Kind, ProviderId};
+use flysch_geom::{Access, GeomError, Kind, ProviderId};
 use flysch_wire::nvme::Status;
 use serde_json::{Value, json};
 
@@ -163,12 +163,12 @@ fn ask(session: &mut Session, name: &str, command: Zone) -> Result<ZoneAnswer, F
 fn refused(
     session: &Session,
     (name, provider): (&str, ProviderId),
-    (command, error): (Zone, block::Error),
+    (command, error): (Zone, block::BlockError),
 ) -> Failure {
     let graph = &session.graph;
-    let fail = |kind, cause: String| session.failure(Error::new(kind, name, cause));
+    let fail = |kind, cause: String| session.failure(GeomError::new(kind, name, cause));
     match error {
-        block::Error::Unsupported => {
+        block::BlockError::Unsupported => {
             let mut disk = provider;
             while let Some(under) =
                 graph.objects().provider(disk).and_then(|it| graph.objects().under(it.geom))
@@ -185,11 +185,11 @@ fn refused(
             };
             fail(Kind::Invalid, format!("{cause}{beneath}"))
         }
-        block::Error::OutOfRange => {
+        block::BlockError::OutOfRange => {
             let (lba, last) = (command.sector().unwrap_or(0), graph[provider].sectors() - 1);
             fail(Kind::Invalid, format!("-l {lba:#x}: its last sector is {last:#x}"))
         }
-        block::Error::Device(Cause::Nvme(status)) => {
+        block::BlockError::Device(Cause::Nvme(status)) => {
             let status = Status::of_field(status.status);
             let cause = match command.sector() {
                 Some(lba) => format!("zone at {lba:#x}: {status}"),
@@ -204,7 +204,7 @@ fn refused(
             };
             fail(Kind::Io(error), format!("{cause}{hint}"))
         }
-        other => session.failure(Error::io(name, other)),
+        other => session.failure(GeomError::io(name, other)),
     }
 }
 

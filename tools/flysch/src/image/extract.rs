@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flysch_api::count::counted;
 use flysch_api::finding::Severity;
-use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Volume};
+use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, ImageVolume};
 use serde_json::json;
 
 use super::{Source, shown};
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let volumes = arguments.source.volumes(&image)?;
     let mut total = Extraction::default();
     // Its tree is what the directory holds, if there is one volume with a tree.
-    let is_tree = |volume: &Volume| !matches!(volume.contents, Contents::Raw(_));
+    let is_tree = |volume: &ImageVolume| !matches!(volume.contents, Contents::Raw(_));
     let in_folder = !matches!(&volumes[..], [(_, volume)] if is_tree(volume));
     if in_folder {
         make_empty(&arguments.output)?;
@@ -76,7 +76,7 @@ fn make_empty(directory: &Path) -> Result<(), Failure> {
 
 fn extract_volume(
     arguments: &Arguments,
-    volume: &Volume,
+    volume: &ImageVolume,
     place: &Path,
 ) -> Result<Extraction, Failure> {
     let fail = |error: std::io::Error| Failure::of(place.display(), error);

@@ -1,7 +1,7 @@
 //! `flysch image ls`.
 
 use flysch_api::count::counted;
-use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem};
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError};
 use flysch_image::{Node, resolve, walk};
 use serde::Serialize;
 
@@ -135,7 +135,7 @@ impl Lister<'_> {
         volume: &str,
         base: &str,
         path: &[u8],
-        error: Error,
+        error: FsError,
     ) -> Result<(), Failure> {
         self.failures += 1;
         let path = full_path(base, path);

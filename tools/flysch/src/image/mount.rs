@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use flysch_fuse::{Ended, Mounted, Options};
+use flysch_fuse::{Ended, FuseOptions, Mounted};
 use flysch_image::{ChipTarget, Room, Writable, chip_keys};
 
 use super::{Source, parse_offset};
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let fail = |error| Failure::of(arguments.directory.display(), error);
     // Before the image is taken, or a chip formatted.
     flysch_fuse::mount_point(&arguments.directory).map_err(fail)?;
-    let options = Options {
+    let options = FuseOptions {
         source: arguments.source.path.display().to_string(),
         threads: arguments.threads,
         trusted: arguments.trusted,
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 fn run_writable(
     writable: Writable,
     arguments: &Arguments,
-    options: &Options,
+    options: &FuseOptions,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let shared = writable.file_system();
@@ -91,7 +91,7 @@ fn run_writable(
 
 fn run_on_chip(
     arguments: &Arguments,
-    options: &Options,
+    options: &FuseOptions,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let path = &arguments.source.path;

@@ -9,7 +9,7 @@ use flysch_api::count::counted;
 use flysch_api::finding::Place;
 use flysch_files::NewFile;
 use flysch_image::{
-    Contents, Image, RepairFailure, Volume, is_backup_of, restore_backup, write_backup,
+    Contents, Image, ImageVolume, RepairFailure, is_backup_of, restore_backup, write_backup,
 };
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;
@@ -167,7 +167,7 @@ fn left(source: &Source, why: &str) -> Failure {
 struct Survey<'i> {
     found: Vec<Surveyed>,
     /// Volumes to be repaired.
-    wrong: Vec<&'i Volume>,
+    wrong: Vec<&'i ImageVolume>,
     /// Irrecoverable losses.
     lost: Vec<String>,
 }
@@ -188,7 +188,7 @@ fn survey<'i>(source: &Source, image: &'i Image) -> Result<Survey<'i>, Failure> 
     let (mut found, mut wrong, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut refusal = None;
     for part in &image.parts {
-        let inside = |volume: &Volume| part.volumes.iter().any(|it| std::ptr::eq(it, volume));
+        let inside = |volume: &ImageVolume| part.volumes.iter().any(|it| std::ptr::eq(it, volume));
         let mut chosen = volumes.iter().filter(|(_, volume)| inside(volume)).peekable();
         let Some((name, first)) = chosen.peek() else { continue };
         let changes = image.survey_ubi(first).map_err(|failure| of(name, failure))?;
@@ -232,7 +232,7 @@ fn survey<'i>(source: &Source, image: &'i Image) -> Result<Survey<'i>, Failure> 
 fn write(
     arguments: &Arguments,
     image: &Image,
-    (volumes, level): (&[&Volume], Level),
+    (volumes, level): (&[&ImageVolume], Level),
     output: &mut Output,
 ) -> Result<(), Failure> {
     /// Additional LEBs for a volume that has no room for a new index, if it may grow.
@@ -272,7 +272,7 @@ fn write(
 fn repair_one(
     source: &Source,
     path: &Path,
-    volume: &Volume,
+    volume: &ImageVolume,
     (level, more): (Level, u32),
 ) -> Result<Result<(), RepairFailure>, Failure> {
     let opened = source.open_at(path)?;

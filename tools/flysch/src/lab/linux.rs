@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Parser;
-use flysch_lab::{Device, Error, Job};
+use flysch_lab::{Job, LabError, QemuDevice};
 use flysch_rig::{GuestDevice, guest_device, size};
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let written = told.written();
     devices.end(&share);
     let done = match done {
-        Err(Error::Stopped) => {
+        Err(LabError::Stopped) => {
             return Err(Failure::Status { status: 130, line: Some("interrupted".into()) });
         }
         done => done.map_err(Failure::failed)?,
@@ -194,7 +194,7 @@ struct Serving {
 /// The devices of the guest.
 #[derive(Default)]
 struct Devices {
-    attached: Vec<Device>,
+    attached: Vec<QemuDevice>,
     names: Vec<String>,
     served: Vec<Serving>,
     made: Vec<GuestDevice>,
@@ -214,7 +214,7 @@ impl Devices {
                         on.text
                     )));
                 }
-                all.attached.push(Device::Own(device.options.clone()));
+                all.attached.push(QemuDevice::Own(device.options.clone()));
                 all.made.push(device);
                 continue;
             }
@@ -232,7 +232,7 @@ impl Devices {
                 said
             });
             let _ = is_ready.recv();
-            all.attached.push(Device::Served(socket));
+            all.attached.push(QemuDevice::Served(socket));
             all.served.push(Serving { name: on.text.clone(), remote, thread });
         }
         Ok(all)

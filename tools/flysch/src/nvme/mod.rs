@@ -247,10 +247,10 @@ fn obey(session: &mut Session<'_>, what: &What) -> Result<(), Failure> {
     }
 }
 
-impl From<flysch_nvme::Error> for Failure {
-    fn from(error: flysch_nvme::Error) -> Self {
+impl From<flysch_nvme::NvmeError> for Failure {
+    fn from(error: flysch_nvme::NvmeError) -> Self {
         match error {
-            flysch_nvme::Error::Unsupported(_) => Self::usage(error),
+            flysch_nvme::NvmeError::Unsupported(_) => Self::usage(error),
             _ => Self::failed(error),
         }
     }

@@ -4,7 +4,7 @@ use clap::{Subcommand, ValueEnum};
 use flysch_api::count::counted;
 use flysch_rig::Control;
 use flysch_ufs::{
-    Error, Operation, Output as Answer, PartialFlush, PartialFlushState, ResizeState,
+    Operation, Output as Answer, PartialFlush, PartialFlushState, ResizeState, UfsError,
 };
 use flysch_wire::ufs::query::{WriteBoosterResize, WriteBoosterResizeStatus};
 use serde_json::json;
@@ -122,7 +122,7 @@ pub(super) fn run(
     };
     let partial = match control.operate(Operation::PartialFlushState) {
         Ok(Answer::PartialFlush(state)) => Some(state),
-        Ok(_) | Err(Error::Unsupported(_)) => None,
+        Ok(_) | Err(UfsError::Unsupported(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let flush_status = status.flush_status.name();
@@ -177,7 +177,7 @@ fn resize(control: &mut dyn Control) -> Result<Option<ResizeState>, Failure> {
                 ..
             })) => {}
             Ok(Answer::Resize(state)) => return Ok(Some(state)),
-            Ok(_) | Err(Error::Unsupported(_)) => return Ok(None),
+            Ok(_) | Err(UfsError::Unsupported(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     }

@@ -20,7 +20,7 @@ fn in_use(slots: &[Option<CryptoKey>]) -> impl Iterator<Item = (usize, &CryptoKe
 
 pub(super) fn run(control: &mut dyn Control, output: &mut Output) -> Result<(), Failure> {
     let Some(engine) = control.crypto() else {
-        let none = flysch_ufs::Error::Unsupported("inline encryption");
+        let none = flysch_ufs::UfsError::Unsupported("inline encryption");
         return Err(none.into());
     };
     let slots = engine.slots();

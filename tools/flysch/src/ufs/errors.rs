@@ -44,12 +44,12 @@ fn row(record: ErrorRecord) -> Vec<String> {
 mod tests {
     use super::*;
     use flysch_api::machine::Instant;
-    use flysch_ufs::{Cause, Error, ErrorKind};
+    use flysch_ufs::{Cause, ErrorKind, UfsError};
 
     #[test]
     fn a_step_that_was_passed_over_is_told_with_its_name_and_cause() {
         let (at, step) = (Instant::from_nanos(1_500_000_000), "reference clock");
-        let error = Some(Error::Step { step, cause: Cause::Timeout });
+        let error = Some(UfsError::Step { step, cause: Cause::Timeout });
         let record =
             ErrorRecord { at, kind: ErrorKind::Skipped, value: 10, step: Some(step), error };
         let row = row(record);

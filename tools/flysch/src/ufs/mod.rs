@@ -125,7 +125,7 @@ fn service(what: &What, control: &mut dyn Control, output: &mut Output) -> Resul
 }
 
 /// Sends a query that returns a number.
-fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::Error> {
+fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::UfsError> {
     match control.operate(Operation::Query(query))? {
         Answer::Value(value) => Ok(value),
         _ => Ok(0),
@@ -169,17 +169,17 @@ fn find<T: Copy>(
     }
 }
 
-impl From<flysch_ufs::Error> for Failure {
+impl From<flysch_ufs::UfsError> for Failure {
     /// A request that the driver refused before sending anything is a usage error.
-    fn from(error: flysch_ufs::Error) -> Self {
-        use flysch_ufs::Error;
+    fn from(error: flysch_ufs::UfsError) -> Self {
+        use flysch_ufs::UfsError;
         match error {
-            Error::TooNew { .. }
-            | Error::Access(_)
-            | Error::Value(_)
-            | Error::Index(_)
-            | Error::Irreversible(_)
-            | Error::Unknown(_) => Self::usage(error),
+            UfsError::TooNew { .. }
+            | UfsError::Access(_)
+            | UfsError::Value(_)
+            | UfsError::Index(_)
+            | UfsError::Irreversible(_)
+            | UfsError::Unknown(_) => Self::usage(error),
             _ => Self::failed(error),
         }
     }

@@ -8,8 +8,8 @@ use clap::Subcommand;
 use flysch_api::count::counted;
 use flysch_rig::{Control, size};
 use flysch_ufs::{
-    Error, Nonce, Operation, Output as Answer, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey,
-    RpmbRequest, RpmbUnit,
+    Nonce, Operation, Output as Answer, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey, RpmbRequest,
+    RpmbUnit, UfsError,
 };
 use flysch_wire::ufs::rpmb::{KEY_LENGTH, RpmbStatus, SecureWriteProtectEntry, WriteProtectType};
 use serde_json::json;
@@ -374,8 +374,8 @@ fn block_at(address: u16, done: u32) -> Result<u16, Failure> {
 }
 
 /// What to do about it, if anything can be done.
-fn explain(region: u8, error: Error) -> Failure {
-    let Error::Rpmb(cause) = error else { return error.into() };
+fn explain(region: u8, error: UfsError) -> Failure {
+    let UfsError::Rpmb(cause) = error else { return error.into() };
     let remedy = match cause {
         RpmbError::Refused(RpmbStatus::KeyNotProgrammed) => {
             "; `flysch ufs rpmb program-key` programs one, once"

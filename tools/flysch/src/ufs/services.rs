@@ -118,7 +118,7 @@ fn believe(control: &mut dyn Control, image: &Path) -> Result<(), Failure> {
         FfuStatus::NoInformation | FfuStatus::Success => Ok(()),
         status => Err(Failure::of(
             image.display(),
-            format!("{}; the old firmware still runs", flysch_ufs::Error::Firmware(status)),
+            format!("{}; the old firmware still runs", flysch_ufs::UfsError::Firmware(status)),
         )),
     }
 }

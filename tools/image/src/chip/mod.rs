@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 use flysch_api::vfs::Timestamp;
 use flysch_models::flash::Cut;
 use flysch_models::nand::{Config, NandChip};
@@ -84,8 +84,8 @@ impl AnyChip {
 }
 
 impl ChipFlash {
-    fn done<R>(&self, before: u64, result: Result<R, Error>) -> Result<R, Error> {
-        if matches!(result, Err(Error::PowerLost)) {
+    fn done<R>(&self, before: u64, result: Result<R, FlashError>) -> Result<R, FlashError> {
+        if matches!(result, Err(FlashError::PowerLost)) {
             self.lost_power.store(true, Ordering::Relaxed);
         }
         if let Some(busy) = &self.busy {
@@ -102,15 +102,18 @@ impl ChipFlash {
         result
     }
 
-    fn look<R>(&self, look: impl FnOnce(&dyn Flash) -> Result<R, Error>) -> Result<R, Error> {
+    fn look<R>(
+        &self,
+        look: impl FnOnce(&dyn Flash) -> Result<R, FlashError>,
+    ) -> Result<R, FlashError> {
         let before = self.chip.busy_ns();
         self.done(before, look(self.chip.flash()))
     }
 
     fn change<R>(
         &mut self,
-        change: impl FnOnce(&mut dyn FlashMut) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        change: impl FnOnce(&mut dyn FlashMut) -> Result<R, FlashError>,
+    ) -> Result<R, FlashError> {
         let before = self.chip.busy_ns();
         let result = change(self.chip.flash_mut());
         self.done(before, result)
@@ -118,34 +121,39 @@ impl ChipFlash {
 }
 
 impl Flash for ChipFlash {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.chip.flash().geometry()
     }
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.look(|flash| flash.read(offset, buffer))
     }
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.look(|flash| flash.read_oob(offset, mode, buffer))
     }
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.look(|flash| flash.is_bad(block))
     }
 }
 
 impl FlashMut for ChipFlash {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.change(|flash| flash.program(offset, data))
     }
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.change(|flash| flash.program_oob(offset, mode, data))
     }
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.change(|flash| flash.erase(block))
     }
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.change(|flash| flash.mark_bad(block))
     }
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.change(|flash| flash.sync())
     }
 }
@@ -158,7 +166,7 @@ enum Found {
     Other,
 }
 
-fn look_at(flash: &dyn Flash) -> Result<Found, Error> {
+fn look_at(flash: &dyn Flash) -> Result<Found, FlashError> {
     let geometry = *flash.geometry();
     let mut found = Found::Nothing;
     let mut start = [0; 64];
@@ -169,7 +177,7 @@ fn look_at(flash: &dyn Flash) -> Result<Found, Error> {
         match flash.read(geometry.block_start(block), &mut start) {
             Ok(_) if start.starts_with(b"UBI#") => return Ok(Found::Ubi),
             Ok(_) if start.iter().all(|&byte| byte == 0xFF) => {}
-            Ok(_) | Err(Error::Uncorrectable { .. }) => found = Found::Other,
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => found = Found::Other,
             Err(error) => return Err(error),
         }
     }

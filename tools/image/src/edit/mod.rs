@@ -9,8 +9,8 @@ use std::io;
 use std::path::PathBuf;
 
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
-    Rename, Timestamp, XattrChange,
+    Attributes, Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode,
+    NewFile, Rename, Timestamp, XattrChange,
 };
 
 use crate::path::{PathError, follow, resolve};
@@ -53,11 +53,11 @@ pub enum EditError {
     },
     /// The image could not be left in a clean state.
     #[error("{0}")]
-    Sync(Error),
+    Sync(FsError),
 }
 
 /// Adds the path to an error.
-fn at(path: &[u8]) -> impl Fn(Error) -> EditError + '_ {
+fn at(path: &[u8]) -> impl Fn(FsError) -> EditError + '_ {
     move |error| PathError::At { path: shown(path), error }.into()
 }
 
@@ -187,7 +187,7 @@ impl<'f> Editor<'f> {
                 Ok(inode) => {
                     let kind = self.fs.attributes(inode).map_err(at(above))?.kind;
                     if kind != FileKind::Directory {
-                        return Err(at(above)(Error::NotDirectory));
+                        return Err(at(above)(FsError::NotDirectory));
                     }
                 }
                 Err(_) => {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use flysch_api::vfs::{Error, FileSystem};
+use flysch_api::vfs::{FileSystem, FsError};
 
 use super::{EditError, Editor};
 use crate::path::follow;
@@ -105,7 +105,7 @@ impl Editor<'_> {
         let fail = super::at(list);
         let size = fs.attributes(inode).map_err(&fail)?.size;
         if size > LIST_MAX {
-            return Err(fail(Error::FileTooLarge));
+            return Err(fail(FsError::FileTooLarge));
         }
         let mut text = vec![0; size as usize];
         let len = fs.read(inode, 0, &mut text).map_err(&fail)?;

@@ -2,7 +2,7 @@
 //! and what a set-group-id directory passes on.
 
 use flysch_api::vfs::{
-    Attributes, Changes, Error, FileFlags, FileKind, Inode, NewFile, XattrChange,
+    Attributes, Changes, FileFlags, FileKind, FsError, Inode, NewFile, XattrChange,
 };
 
 use super::{EditError, Editor, Reach, at};
@@ -157,7 +157,7 @@ impl Editor<'_> {
         let attributes = self.attributes(inode, path)?;
         if !matches!(attributes.kind, FileKind::Regular | FileKind::Directory) {
             let why = "only files and directories have flags";
-            return Err(at(path)(Error::Unsupported(why)));
+            return Err(at(path)(FsError::Unsupported(why)));
         }
         let flags = Some(change.apply(attributes.flags));
         let changes = Changes { flags, ..Changes::default() };

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, Inode, NewFile, Timestamp, XattrChange,
+    Changes, DeviceNumber, FileKind, FsError, Inode, NewFile, Timestamp, XattrChange,
 };
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -257,7 +257,7 @@ impl Run<'_, '_> {
         let Place { directory, name, path } = *place;
         let now = self.editor.now;
         let there = match self.editor.fs.lookup(directory, name) {
-            Err(Error::NotFound) => return self.new_file(place, file),
+            Err(FsError::NotFound) => return self.new_file(place, file),
             other => other.map_err(at(path))?,
         };
         let attributes = self.editor.fs.attributes(there).map_err(at(path))?;
@@ -385,7 +385,7 @@ impl Run<'_, '_> {
             let len = self.editor.fs.write(inode, offset, data, now).map_err(at(path))?;
             let len = len.min(data.len());
             if len == 0 {
-                return Err(at(path)(Error::NoSpace));
+                return Err(at(path)(FsError::NoSpace));
             }
             data = &data[len..];
             offset += len as u64;
@@ -407,7 +407,7 @@ impl Run<'_, '_> {
             let change = XattrChange::Set(&value[..len]);
             let now = self.editor.now;
             match self.editor.fs.set_xattr(inode, name, change, now) {
-                Err(Error::Unsupported(_) | Error::Invalid(_)) => self.put.without_xattr += 1,
+                Err(FsError::Unsupported(_) | FsError::Invalid(_)) => self.put.without_xattr += 1,
                 other => other.map_err(at(path))?,
             }
         }

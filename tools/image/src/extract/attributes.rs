@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use flysch_api::vfs::{Attributes, Error, FileKind, Timestamp};
+use flysch_api::vfs::{Attributes, FileKind, FsError, Timestamp};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -123,7 +123,7 @@ impl Run<'_> {
         for name in names {
             value.resize(VALUE_MAX, 0);
             let len = match self.fs.read_xattr(attributes.inode, &name, &mut value) {
-                Err(Error::BufferTooSmall(_)) => return Err(Errno::TOOBIG.into()),
+                Err(FsError::BufferTooSmall(_)) => return Err(Errno::TOOBIG.into()),
                 other => other?,
             };
             match set(&name, &value[..len]) {

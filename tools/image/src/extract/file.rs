@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, Inode};
+use flysch_api::vfs::{Attributes, DeviceNumber, FileKind, FsError, Inode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -175,7 +175,7 @@ impl Run<'_> {
                     at += len as u64;
                     self.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
                 }
-                Err(error @ (Error::Damaged { .. } | Error::Medium(_)))
+                Err(error @ (FsError::Damaged { .. } | FsError::Medium(_)))
                     if self.options.keep_damaged =>
                 {
                     let next = (at + 1).next_multiple_of(HOLE as u64).min(size);

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use flysch_api::vfs::{FileKind, FileSystem, FsError, Inode};
 use flysch_files::NewFile;
 use rustix::fs::{Mode, OFlags};
 
@@ -37,7 +37,7 @@ use queue::Queue;
 
 /// How to extract.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct ExtractOptions {
     /// Threads; 0 means one per processor.
     pub threads: usize,
     /// Keep the readable parts of damaged files, with zeros in place of the rest.
@@ -97,7 +97,7 @@ pub struct Extraction {
 pub fn extract(
     fs: &(dyn FileSystem + Sync),
     directory: &Path,
-    options: &Options,
+    options: &ExtractOptions,
     progress: &Progress,
 ) -> io::Result<Extraction> {
     let root = make_root(directory)?;
@@ -151,7 +151,7 @@ pub fn extract(
 pub fn extract_raw(
     flash: &SharedFlash,
     path: &Path,
-    options: &Options,
+    options: &ExtractOptions,
     progress: &Progress,
 ) -> io::Result<Extraction> {
     let new = NewFile::create(path)?;
@@ -174,7 +174,7 @@ pub fn extract_raw(
 fn copy_raw(
     flash: &SharedFlash,
     file: &mut impl io::Write,
-    options: &Options,
+    options: &ExtractOptions,
     progress: &Progress,
 ) -> io::Result<Option<String>> {
     let size = flash.geometry().size;
@@ -186,7 +186,7 @@ fn copy_raw(
         if let Err(error) = flash.read(at, &mut buffer[..len]) {
             damage.get_or_insert_with(|| error.to_string());
             // With bit errors the bytes are there as they were read.
-            let is_there = matches!(error, flysch_api::flash::Error::Uncorrectable { .. });
+            let is_there = matches!(error, flysch_api::flash::FlashError::Uncorrectable { .. });
             if !(is_there && options.keep_damaged) {
                 break;
             }
@@ -276,7 +276,7 @@ const SHARES: usize = 4;
 /// One extraction in progress.
 struct Run<'r> {
     fs: &'r (dyn FileSystem + Sync),
-    options: Options,
+    options: ExtractOptions,
     threads: usize,
     progress: &'r Progress,
     queue: Queue<Job>,
@@ -404,7 +404,7 @@ impl Run<'_> {
 #[derive(Debug, thiserror::Error)]
 enum Cause {
     #[error("{0}")]
-    Image(#[from] Error),
+    Image(#[from] FsError),
     #[error("{0}")]
     System(#[from] rustix::io::Errno),
     #[error("deeper than {DEPTH_MAX} directories")]
@@ -414,5 +414,5 @@ enum Cause {
     #[error("the directory entry names a different kind than the inode")]
     Kind,
     #[error("{error}; bytes {start} to {end} are lost")]
-    Hole { error: Error, start: u64, end: u64 },
+    Hole { error: FsError, start: u64, end: u64 },
 }

@@ -7,8 +7,8 @@ pub use backup::{is_backup_of, restore_backup, write_backup};
 
 use std::fs::File;
 
-use flysch_api::flash::Geometry;
-use flysch_api::vfs::Error;
+use flysch_api::flash::FlashGeometry;
+use flysch_api::vfs::FsError;
 use flysch_api::volume::Volume as _;
 use flysch_mtd::{FileStorage, FlashImage as PlainImage, Storage};
 use flysch_ubi::DeviceOptions;
@@ -16,7 +16,7 @@ use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
 use flysch_ubifs::{FlatImage, MountError, Ubifs};
 use flysch_wire::ubi::VolumeFlags;
 
-use crate::open::{Contents, Image, Part, SharedVolume, Volume};
+use crate::open::{Contents, Image, ImageVolume, Part, SharedVolume};
 use crate::storage::{GROWTH_MAX, Window};
 use crate::writable::{AnyFlash, AnyUbiDevice, OwnVolume, Room, UBI_SPARE, geometry};
 
@@ -44,7 +44,7 @@ fn failed(error: impl std::fmt::Display) -> RepairFailure {
 impl RepairFailure {
     /// Whether the empty blocks for a new index were missing.
     pub fn lacks_room(&self) -> bool {
-        let no_space = MountError::Failed(Error::NoSpace);
+        let no_space = MountError::Failed(FsError::NoSpace);
         matches!(self, Self::Repair(RepairError::Write(error)) if *error == no_space)
     }
 }
@@ -55,14 +55,14 @@ impl Image {
     ///
     /// # Errors
     /// [`RepairFailure::Unfit`].
-    pub fn survey_ubi(&self, volume: &Volume) -> Result<Vec<Change>, RepairFailure> {
+    pub fn survey_ubi(&self, volume: &ImageVolume) -> Result<Vec<Change>, RepairFailure> {
         let device = self.part_of(volume)?.devices.iter().find(|device| {
             volume.ubi.is_some() && volume.id.is_some_and(|id| device.volume(id).is_some())
         });
         device.map_or(Ok(Vec::new()), |device| ubi::survey(device).map(|plan| plan.changes))
     }
 
-    fn part_of(&self, volume: &Volume) -> Result<&Part, RepairFailure> {
+    fn part_of(&self, volume: &ImageVolume) -> Result<&Part, RepairFailure> {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         self.parts.iter().find(holds).ok_or_else(|| unfit("no such volume"))
     }
@@ -71,7 +71,7 @@ impl Image {
     ///
     /// # Errors
     /// [`RepairFailure::Repair`], [`RepairFailure::Unfit`].
-    pub fn survey_repair(&self, volume: &Volume) -> Result<Report, RepairFailure> {
+    pub fn survey_repair(&self, volume: &ImageVolume) -> Result<Report, RepairFailure> {
         if self.device.is_some() {
             return Err(unfit("a device is not repaired in place: dump it, and repair the dump"));
         }
@@ -95,7 +95,7 @@ impl Image {
     /// [`RepairFailure`]; the image may then be half repaired.
     pub fn repair(
         &self,
-        volume: &Volume,
+        volume: &ImageVolume,
         level: Level,
         now: u64,
         more: u32,
@@ -114,7 +114,7 @@ impl Image {
 
     fn repair_in_ubi(
         &self,
-        (part, volume): (&Part, &Volume),
+        (part, volume): (&Part, &ImageVolume),
         (level, now, more): (Level, u64, u32),
     ) -> Result<Report, RepairFailure> {
         let [device] = &part.devices[..] else {
@@ -186,7 +186,7 @@ impl Image {
         let len = u64::from(most) * u64::from(leb_size);
         storage.grow(start + len, GROWTH_MAX).map_err(failed)?;
         let window = Window { storage, start, len };
-        let flash: AnyFlash = Box::new(PlainImage::new(window, Geometry::nor(len, leb_size)));
+        let flash: AnyFlash = Box::new(PlainImage::new(window, FlashGeometry::nor(len, leb_size)));
         let image = FlatImage::open(flash).ok_or_else(|| unfit("the superblock is lost"))?;
         let image: OwnVolume = Box::new(image);
         let (image, report) = repair::repair(image, level, now)?;

@@ -6,14 +6,14 @@
 
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::{self, Flash as _, FlashMut};
-use flysch_ubi::{Content, Error, UbiDevice};
+use flysch_ubi::{Content, UbiDevice, UbiError};
 use flysch_ubifs::repair::{Change, Level};
 use flysch_wire::ubi::{
     EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader,
 };
 
 use super::{RepairFailure, unfit};
-use crate::open::Device;
+use crate::open::ImageDevice;
 
 /// The finding of attaching for two blocks that claim one LEB.
 const TWINS: &str = "have the same sequence number";
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// [`RepairFailure::Unfit`] if the volume table is lost.
-pub(super) fn survey(device: &Device) -> Result<Plan, RepairFailure> {
+pub(super) fn survey(device: &ImageDevice) -> Result<Plan, RepairFailure> {
     let mut plan = Plan { changes: Vec::new(), erase: Vec::new() };
     for finding in device.findings().iter().filter(|it| it.severity > Severity::Note) {
         if finding.structure == "volume table" && finding.severity == Severity::Lost {
@@ -47,7 +47,7 @@ pub(super) fn survey(device: &Device) -> Result<Plan, RepairFailure> {
 }
 
 impl Plan {
-    fn add(&mut self, device: &Device, finding: &Finding) {
+    fn add(&mut self, device: &ImageDevice, finding: &Finding) {
         let peb = finding.place.peb;
         let block = peb.and_then(|peb| device.blocks().get(peb as usize).copied());
         let (level, action, erase) = match (finding.structure, block.map(|it| it.content)) {
@@ -85,7 +85,7 @@ impl Plan {
         peb.filter(|_| erase).into_iter().for_each(|peb| self.erase(device, peb, level));
     }
 
-    fn erase(&mut self, device: &Device, peb: u32, level: Level) {
+    fn erase(&mut self, device: &ImageDevice, peb: u32, level: Level) {
         let image = device.image();
         let counter = device.blocks().get(peb as usize).and_then(|block| block.erase_counter);
         let header = counter.map(|counter| EcHeader {
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// Among the blocks that claim the LEB of `peb` with its sequence number, those that lost.
-    fn erase_twins(&mut self, device: &Device, peb: u32) {
+    fn erase_twins(&mut self, device: &ImageDevice, peb: u32) {
         let Some(known) = vid_header(device, peb) else { return };
         for (other, block) in (0..).zip(device.blocks()) {
             let is_twin = |vid: VidHeader| {
@@ -116,7 +116,7 @@ impl Plan {
         &self,
         flash: &mut dyn FlashMut,
         level: Level,
-    ) -> Result<(), flash::Error> {
+    ) -> Result<(), flash::FlashError> {
         for (peb, _, header) in self.erase.iter().filter(|(_, needed, _)| *needed <= level) {
             flash.erase(*peb)?;
             if let Some(header) = header {
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-fn vid_header(device: &Device, peb: u32) -> Option<VidHeader> {
+fn vid_header(device: &ImageDevice, peb: u32) -> Option<VidHeader> {
     let image = device.image();
     let block = image.start + u64::from(peb) * u64::from(image.peb_size);
     let mut bytes = [0; VID_HEADER_SIZE];
@@ -140,7 +140,7 @@ fn vid_header(device: &Device, peb: u32) -> Option<VidHeader> {
 }
 
 /// Completes what attaching left to be done: erases and moves.
-pub(super) fn settle<F: FlashMut>(device: &mut UbiDevice<F>) -> Result<(), Error> {
+pub(super) fn settle<F: FlashMut>(device: &mut UbiDevice<F>) -> Result<(), UbiError> {
     // Twice for each block is more than there can be.
     let limit = device.account().blocks.saturating_mul(2);
     device.work(limit).map(drop)

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flysch_api::flash::{Corrected, Error, FlashMut};
+use flysch_api::flash::{Corrected, FlashError, FlashMut};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_ubifs::FlatImage;
 
@@ -76,33 +76,33 @@ impl<F: FlashMut> Volume for BareVolume<F> {
     fn state(&self, lnum: u32) -> LebState {
         self.image.state(lnum)
     }
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.image.read(lnum, offset, buffer)
     }
 }
 
 impl<F: FlashMut> VolumeMut for BareVolume<F> {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         self.image.write(lnum, offset, data)
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
-        let system = |error: io::Error| Error::Os(error.raw_os_error().unwrap_or(0));
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
+        let system = |error: io::Error| FlashError::Os(error.raw_os_error().unwrap_or(0));
         self.keep(lnum, data).map_err(system)?;
         self.image.change(lnum, data)?;
         self.image.sync()?;
         std::fs::remove_file(&self.beside).map_err(system)
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.image.unmap(lnum)
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.image.map(lnum)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.image.sync()
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn image() -> FlatImage<FlashImage<Vec<u8>>> {
-        let geometry = flysch_api::flash::Geometry::nand(0, 16384, 512, 512);
+        let geometry = flysch_api::flash::FlashGeometry::nand(0, 16384, 512, 512);
         FlatImage::new(FlashImage::new(vec![0xFF; 4 * 16384], geometry), 16384, 4)
     }
 

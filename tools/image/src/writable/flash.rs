@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use flysch_api::flash::{Flash, FlashMut, Geometry};
+use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
 use flysch_linux::{Access, MtdDevice};
 use flysch_mtd::{Dump, FileStorage, FlashImage as PlainImage, Partition, Storage};
 
@@ -30,7 +30,7 @@ impl Image {
     pub(crate) fn open_flash(
         &self,
         part: &Part,
-        geometry: Geometry,
+        geometry: FlashGeometry,
         room: &Room,
         more: u64,
     ) -> Result<AnyFlash<'static>, WritableError> {

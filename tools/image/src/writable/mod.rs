@@ -9,7 +9,7 @@ mod flash;
 
 use std::sync::{Arc, RwLock};
 
-use flysch_api::flash::{FlashMut, Geometry, Kind};
+use flysch_api::flash::{FlashGeometry, FlashMut, Kind};
 use flysch_api::vfs::{FileSystem, FileSystemMut};
 use flysch_api::volume::VolumeMut;
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
@@ -22,7 +22,7 @@ use flysch_wire::ubi::VolumeFlags;
 use self::bare::BareVolume;
 pub(crate) use self::flash::{AnyFlash, Trim};
 use crate::lock::{Exclusive, Lock};
-use crate::open::{Contents, Image, Part, SharedFlash, SharedVolume, Volume};
+use crate::open::{Contents, Image, ImageVolume, Part, SharedFlash, SharedVolume};
 
 /// A UBI device open for modification.
 pub(crate) type AnyUbiDevice<'a> = UbiDevice<AnyFlash<'a>>;
@@ -89,7 +89,7 @@ pub enum WritableError {
     File(#[from] std::io::Error),
     /// The flash in it.
     #[error("cannot be written: {0}")]
-    Flash(#[from] flysch_api::flash::Error),
+    Flash(#[from] flysch_api::flash::FlashError),
     /// The device it is.
     #[error("{0}")]
     Device(#[from] flysch_linux::OpenError),
@@ -192,7 +192,11 @@ impl Image {
     ///
     /// # Errors
     /// The image cannot be written, or the file system gives a reason why it must not be.
-    pub fn open_writable(&self, volume: &Volume, room: &Room) -> Result<Writable, WritableError> {
+    pub fn open_writable(
+        &self,
+        volume: &ImageVolume,
+        room: &Room,
+    ) -> Result<Writable, WritableError> {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
         let lock = self.lock_for_writing()?;
@@ -249,7 +253,7 @@ impl Image {
             ..DeviceOptions::default()
         };
         let mut device = UbiDevice::attach(flash, &options).map_err(|error| match error {
-            flysch_ubi::Error::NoSpace { .. } => WritableError::NoRoom(error.to_string()),
+            flysch_ubi::UbiError::NoSpace { .. } => WritableError::NoRoom(error.to_string()),
             other => format(other),
         })?;
         let more = device.account().available.min(lebs);
@@ -277,8 +281,8 @@ impl Image {
         let geometry = match fs.facts().clean_markers {
             _ if self.device.is_some() || self.page_format.is_some() => found,
             // Made for NAND, where erased blocks are marked out of the file's sight.
-            0 => Geometry { kind: Kind::Nand, ..found },
-            _ => Geometry::nor(found.size, found.erase_size),
+            0 => FlashGeometry { kind: Kind::Nand, ..found },
+            _ => FlashGeometry::nor(found.size, found.erase_size),
         };
         // Blocks that JFFS2 keeps for itself, and those for what will come.
         let content = room.bytes.unwrap_or(0).div_ceil(found.erase_size.into());
@@ -304,7 +308,7 @@ impl Image {
         let there = part.region.geometry.size.div_ceil(leb_size.into());
         let wanted = u64::from(superblock.leb_count) + u64::from(missing_lebs(fs, room, leb_size));
         let wanted = wanted.min(superblock.leb_count_max.into());
-        let geometry = Geometry::nand(0, leb_size, unit, unit);
+        let geometry = FlashGeometry::nand(0, leb_size, unit, unit);
         // The file system's own LEBs may be missing at the end of the file.
         let room = Room { bytes: Some(room.bytes.unwrap_or(0)), ..*room };
         let flash = self.open_flash(part, geometry, &room, wanted.saturating_sub(there))?;
@@ -342,14 +346,14 @@ fn unit_of(part: &Part, offsets: Offsets) -> u32 {
 
 /// The flash as the file system on it must have seen it: the file itself does not show its page
 /// size.
-pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
+pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> FlashGeometry {
     /// UBIFS assumes this for flash that is written in single bytes.
     const UNIT_MIN: u32 = 8;
     let found = part.region.geometry;
     if unit <= UNIT_MIN {
-        return Geometry::nor(found.size, found.erase_size);
+        return FlashGeometry::nor(found.size, found.erase_size);
     }
     // Sub-pages are known from the VID header, which begins with one.
     let sub_page_size = unit.min(1 << offsets.vid_header.trailing_zeros().min(31));
-    Geometry { write_size: unit, sub_page_size, ..found }
+    FlashGeometry { write_size: unit, sub_page_size, ..found }
 }

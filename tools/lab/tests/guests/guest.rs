@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::lab;
-use flysch_lab::{Error, Job};
+use flysch_lab::{Job, LabError};
 
 #[test]
 fn kernel_file_systems_work_and_results_come_back() {
@@ -33,6 +33,6 @@ fn guest_that_hangs_is_ended_in_time() {
     let Some(lab) = lab() else { return };
     let share = tempfile::tempdir().unwrap();
     let job = Job { timeout: Duration::from_secs(15), ..Job::new("sleep 1000", share.path()) };
-    assert!(matches!(lab.run(&job), Err(Error::TimedOut { seconds: 15, .. })));
+    assert!(matches!(lab.run(&job), Err(LabError::TimedOut { seconds: 15, .. })));
     assert_eq!(std::fs::read_dir(share.path()).unwrap().count(), 0, "nothing is left in the share");
 }

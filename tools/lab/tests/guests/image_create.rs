@@ -12,7 +12,7 @@ use flysch_api::finding::Severity;
 use flysch_image::create::{
     Making, Tree, TreeOptions, UbiPlan, UbifsOptions, XattrChoice, create_jffs2, create_ubifs,
 };
-use flysch_image::{Image, Options};
+use flysch_image::{Image, ImageOpenOptions};
 use flysch_jffs2::create::Jffs2Options;
 use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_ubi::create::{ImageOptions, lebs_on_chip};
@@ -96,7 +96,9 @@ pub(crate) const FUNCTIONS: &str = r#"
 
 /// What Flysch shows of the first file system in an image.
 pub(crate) fn shown(path: &Path) -> Manifest {
-    let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
+    let image =
+        Image::open(path, &ImageOpenOptions { no_oob: true, ..ImageOpenOptions::default() })
+            .unwrap();
     let volume = image.volumes().find(|volume| volume.file_system().is_some());
     let fs = volume.and_then(|volume| volume.file_system()).expect("a file system");
     manifest::of_file_system(&*fs, Detail::Whole)
@@ -104,7 +106,9 @@ pub(crate) fn shown(path: &Path) -> Manifest {
 
 /// The findings of the check.
 pub(crate) fn findings(path: &Path) -> Vec<String> {
-    let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
+    let image =
+        Image::open(path, &ImageOpenOptions { no_oob: true, ..ImageOpenOptions::default() })
+            .unwrap();
     let mut found = Vec::new();
     flysch_image::check(&image, &mut |checked| {
         if checked.finding.severity > Severity::Note {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use flysch_image::{Image, Options};
+use flysch_image::{Image, ImageOpenOptions};
 use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_lab::{Job, Lab};
 use flysch_random::SplitMix64;
@@ -321,7 +321,9 @@ const ATTACH_VOLUMES: &str = r#"
 
 /// What Flysch shows of a volume.
 fn shown_volume(path: &Path, name: &str) -> Manifest {
-    let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
+    let image =
+        Image::open(path, &ImageOpenOptions { no_oob: true, ..ImageOpenOptions::default() })
+            .unwrap();
     let mut volumes = image.volumes();
     let fs = volumes.find(|volume| volume.name == name).and_then(|volume| volume.file_system());
     manifest::of_file_system(&*fs.expect("a file system"), Detail::Whole)

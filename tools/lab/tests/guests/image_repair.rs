@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use flysch_image::{Image, Options};
+use flysch_image::{Image, ImageOpenOptions};
 use flysch_ubifs::repair::Level;
 
 /// Each line of `list` is one image and its columns; what differs is printed.
@@ -85,7 +85,7 @@ fn linux_mounts_what_was_repaired() {
         let bytes = Command::new("gzip").arg("-dc").arg(packed).output().unwrap().stdout;
         fs::write(&path, bytes).unwrap();
         if columns[0] != "good" {
-            let image = Image::open(&path, &Options::default()).unwrap();
+            let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
             let volume = image.volumes().next().unwrap();
             image.repair(volume, level, 1_700_000_000, 0).unwrap();
         }

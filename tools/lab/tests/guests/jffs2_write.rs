@@ -7,7 +7,7 @@ use crate::churn::churn;
 use crate::common::cutting::Cutting;
 use crate::common::{complaints, difference, lab};
 use flysch_api::finding::Severity;
-use flysch_api::flash::{Flash, Geometry};
+use flysch_api::flash::{Flash, FlashGeometry};
 use flysch_api::vfs::FileSystemMut;
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
 use flysch_lab::Lab;
@@ -18,7 +18,7 @@ use flysch_wire::jffs2::ByteOrder;
 /// A chip that the guest can emulate, too.
 struct Chip {
     name: &'static str,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     modules: &'static str,
     mode: Mode,
     summary: bool,
@@ -28,14 +28,14 @@ fn chips() -> [Chip; 3] {
     [
         Chip {
             name: "nor",
-            geometry: Geometry::nor(4 << 20, 64 << 10),
+            geometry: FlashGeometry::nor(4 << 20, 64 << 10),
             modules: "mtdram total_size=4096 erase_size=64",
             mode: Mode::Priority,
             summary: true,
         },
         Chip {
             name: "large",
-            geometry: Geometry::nand(16 << 20, 128 << 10, 2048, 512),
+            geometry: FlashGeometry::nand(16 << 20, 128 << 10, 2048, 512),
             modules: "nandsim first_id_byte=0x20 second_id_byte=0xa1 third_id_byte=0x00 \
                       fourth_id_byte=0x15 parts=128",
             mode: Mode::Size,
@@ -43,7 +43,7 @@ fn chips() -> [Chip; 3] {
         },
         Chip {
             name: "small",
-            geometry: Geometry::nand(4 << 20, 16 << 10, 512, 256),
+            geometry: FlashGeometry::nand(4 << 20, 16 << 10, 512, 256),
             modules: "nandsim first_id_byte=0x98 second_id_byte=0x73 parts=256",
             mode: Mode::None,
             summary: false,

@@ -1,8 +1,8 @@
 //! UBIFS written by Linux, unmounted and cut, against what Flysch shows of it.
 
 use crate::linux::Kernel;
-use flysch_api::flash::Geometry;
-use flysch_image::{Contents, Image, Options};
+use flysch_api::flash::FlashGeometry;
+use flysch_image::{Contents, Image, ImageOpenOptions};
 use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_mtd::FlashImage as Flash;
 use flysch_ubi::{DeviceOptions, UbiDevice};
@@ -25,7 +25,7 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
 /// Checks that the images are of the intended kind.
 fn images_are_of_format_5_and_cut(share: &crate::linux::Share) {
     for path in crate::linux::named(share, "cut1.img") {
-        let image = Image::open(&path, &Options::default()).unwrap();
+        let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
         let volume = crate::linux::volume(&image).unwrap();
         let Contents::Ubifs(fs) = &volume.contents else { panic!("{volume:?}") };
         assert_eq!(fs.superblock().format_version, 5);
@@ -45,8 +45,8 @@ fn what_linux_wrote_with_a_fastmap_is_attached_by_it() {
     for path in share.images() {
         let is_nand = path.parent().is_some_and(|folder| folder.ends_with("fastmap-nand"));
         let geometry = match is_nand {
-            true => Geometry::nand(16 << 20, 128 << 10, 2048, 512),
-            false => Geometry::nor(16 << 20, 64 << 10),
+            true => FlashGeometry::nand(16 << 20, 128 << 10, 2048, 512),
+            false => FlashGeometry::nor(16 << 20, 64 << 10),
         };
         let Some(expected) = crate::linux::expected(&path) else { continue };
         let mut flash = Flash::new(std::fs::read(&path).unwrap(), geometry);
@@ -83,7 +83,7 @@ fn encrypted_directories_are_recognised_and_their_contents_refused() {
         return;
     };
     let path = crate::linux::named(&share, "clean.img").remove(0);
-    let image = Image::open(&path, &Options::default()).unwrap();
+    let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
     let volume = crate::linux::volume(&image).unwrap();
     let fs = volume.file_system().unwrap();
     let found = manifest::of_file_system(&*fs, Detail::Whole);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flysch_lab::{Done, Error, Job, Lab};
+use flysch_lab::{Done, Job, Lab, LabError};
 
 use crate::common::{call, command, keep, labs, put_helper, put_program};
 
@@ -143,8 +143,8 @@ impl Server {
     /// Runs `script` in a guest that has the first device. Meanwhile a file `want.ORDER` in the
     /// share requests an action - an order of `flysch serve-ctl`, `power-cycle`, or faults to
     /// inject - and becomes `armed.ORDER`, with the answer.
-    fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
-        let devices = [flysch_lab::Device::Served(self.sockets[0].clone())];
+    fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, LabError> {
+        let devices = [flysch_lab::QemuDevice::Served(self.sockets[0].clone())];
         let job = Job { devices: &devices, ..job.clone() };
         lab.run_while(&job, &mut || {
             self.obey(program);
@@ -246,7 +246,7 @@ fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: im
             let done = server.run(&program, &lab, &job);
             let output = match &done {
                 // A guest that cannot use the share reports on its console.
-                Err(Error::NoResult(console)) if script.contains(CONSOLE) => console,
+                Err(LabError::NoResult(console)) if script.contains(CONSOLE) => console,
                 Err(error) => panic!("{title}: {error}"),
                 Ok(done) if done.status != 0 => {
                     keep(share.path());

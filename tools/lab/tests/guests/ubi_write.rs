@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::cutting::Cutting;
 use crate::common::lab;
-use flysch_api::flash::{FlashMut, Geometry};
+use flysch_api::flash::{FlashGeometry, FlashMut};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_lab::Lab;
 use flysch_mtd::FlashImage;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Copy)]
 struct Chip {
     name: &'static str,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     modules: &'static str,
 }
 
@@ -28,18 +28,18 @@ fn chips() -> [Chip; 3] {
     [
         Chip {
             name: "large-page",
-            geometry: Geometry::nand(12 << 20, 128 << 10, 2048, 512),
+            geometry: FlashGeometry::nand(12 << 20, 128 << 10, 2048, 512),
             modules: "nandsim first_id_byte=0x20 second_id_byte=0xa1 third_id_byte=0x00 \
                       fourth_id_byte=0x15 parts=96",
         },
         Chip {
             name: "small-page",
-            geometry: Geometry::nand(3 << 20, 16 << 10, 512, 256),
+            geometry: FlashGeometry::nand(3 << 20, 16 << 10, 512, 256),
             modules: "nandsim first_id_byte=0x98 second_id_byte=0x73 parts=192",
         },
         Chip {
             name: "ram",
-            geometry: Geometry::nor(4 << 20, 64 << 10),
+            geometry: FlashGeometry::nor(4 << 20, 64 << 10),
             modules: "mtdram total_size=4096 erase_size=64",
         },
     ]
@@ -64,7 +64,7 @@ fn options() -> DeviceOptions {
 }
 
 /// Everything that a device does, in one life.
-fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_ubi::Error> {
+fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_ubi::UbiError> {
     let mut numbers = Numbers(SplitMix64::new(seed));
     let data = device.create(&NewVolume::dynamic(b"data", 12))?;
     let kernel = device.create(&NewVolume::fixed(b"kernel", 5))?;
@@ -103,7 +103,7 @@ fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_
 }
 
 /// The contents of a device, one line per volume: id, name, kind, LEBs, digest of the content.
-fn listing(flash: &mut FlashImage<Vec<u8>>) -> Result<String, flysch_ubi::Error> {
+fn listing(flash: &mut FlashImage<Vec<u8>>) -> Result<String, flysch_ubi::UbiError> {
     let mut device = UbiDevice::attach(flash, &options())?;
     while device.work(100)? {}
     let mut text = String::new();
@@ -119,7 +119,7 @@ fn listing(flash: &mut FlashImage<Vec<u8>>) -> Result<String, flysch_ubi::Error>
     Ok(text)
 }
 
-fn digest<F: FlashMut>(device: &mut UbiDevice<F>, id: u32) -> Result<String, flysch_ubi::Error> {
+fn digest<F: FlashMut>(device: &mut UbiDevice<F>, id: u32) -> Result<String, flysch_ubi::UbiError> {
     let info = device.info(id).unwrap();
     let whole = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
     let mut left = info.used_bytes.unwrap_or(whole);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use flysch_api::finding::Severity;
-use flysch_api::flash::Geometry;
+use flysch_api::flash::FlashGeometry;
 use flysch_lab::manifest::{self, Detail};
 use flysch_mtd::FlashImage;
 use flysch_ubi::{AttachOptions, Ubi, UbiVolume, find_images};
@@ -64,7 +64,7 @@ type Fs = Ubifs<UbiVolume<FlashImage<Vec<u8>>>>;
 
 fn open(path: &Path, keys: Keys) -> Result<Fs, OpenError> {
     let content = fs::read(path).unwrap();
-    let geometry = Geometry::nand(content.len() as u64, 128 << 10, 2048, 512);
+    let geometry = FlashGeometry::nand(content.len() as u64, 128 << 10, 2048, 512);
     let flash = FlashImage::new(content, geometry);
     let image = find_images(&flash, Some(128 << 10))[0];
     let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();

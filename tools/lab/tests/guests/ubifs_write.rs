@@ -10,10 +10,8 @@ use crate::churn::{churn, now, tree};
 use crate::common::cutting::Cutting;
 use crate::common::{AUTH_KEY, KEYS, complaints, difference, lab};
 use flysch_api::finding::Severity;
-use flysch_api::flash::{Flash, Geometry};
-use flysch_api::vfs::{
-    DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
-};
+use flysch_api::flash::{Flash, FlashGeometry};
+use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile};
 use flysch_api::volume::VolumeMut;
 use flysch_lab::Lab;
 use flysch_lab::manifest::{self, Detail, Manifest};
@@ -26,7 +24,7 @@ use flysch_wire::ubifs::{Compression, KeyHash};
 /// A chip that the guest can emulate, too.
 struct Chip {
     name: &'static str,
-    geometry: Geometry,
+    geometry: FlashGeometry,
     modules: &'static str,
     compression: Compression,
     hash: KeyHash,
@@ -51,7 +49,7 @@ fn chips() -> [Chip; 3] {
     [
         Chip {
             name: "large",
-            geometry: Geometry::nand(16 << 20, 128 << 10, 2048, 512),
+            geometry: FlashGeometry::nand(16 << 20, 128 << 10, 2048, 512),
             modules: "nandsim first_id_byte=0x20 second_id_byte=0xa1 third_id_byte=0x00 \
                       fourth_id_byte=0x15 parts=128",
             compression: Compression::Lzo,
@@ -61,7 +59,7 @@ fn chips() -> [Chip; 3] {
         },
         Chip {
             name: "small",
-            geometry: Geometry::nand(4 << 20, 16 << 10, 512, 256),
+            geometry: FlashGeometry::nand(4 << 20, 16 << 10, 512, 256),
             modules: "nandsim first_id_byte=0x98 second_id_byte=0x73 parts=256",
             compression: Compression::Zlib,
             hash: KeyHash::R5,
@@ -70,7 +68,7 @@ fn chips() -> [Chip; 3] {
         },
         Chip {
             name: "nor",
-            geometry: Geometry::nor(4 << 20, 64 << 10),
+            geometry: FlashGeometry::nor(4 << 20, 64 << 10),
             modules: "mtdram total_size=4096 erase_size=64",
             compression: Compression::Zstd,
             // The first four bytes of a name: most names here share them.
@@ -410,7 +408,7 @@ fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {
     let [large, _, nor] = chips();
     // Linux keeps none on a chip of 64 blocks or less.
     let nor = Chip {
-        geometry: Geometry::nor(8 << 20, 64 << 10),
+        geometry: FlashGeometry::nor(8 << 20, 64 << 10),
         modules: "mtdram total_size=8192 erase_size=64",
         ..nor
     };

@@ -8,7 +8,7 @@ use flysch_vfio_user::{BARS, Identity, Layout};
 use flysch_wire::ata::registers::{PORTS_MAX, port_base};
 
 use super::{Pci, PciFunction, Served};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::Image;
 use crate::target::AhciTarget;
 use crate::{ahci, incidents};
@@ -30,7 +30,7 @@ const IDENTITY: Identity = Identity {
 };
 
 /// The AHCI model of `target`.
-pub(super) fn open(target: &AhciTarget) -> Result<Ahci, Error> {
+pub(super) fn open(target: &AhciTarget) -> Result<Ahci, TargetError> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = ahci::model_config(target, image.as_ref().map(|image| image.bytes))?;

@@ -12,7 +12,7 @@ use flysch_wire::mmc::ext_csd::device_type::{DDR52, HS26, HS52, HS200};
 use flysch_wire::mmc::{SECTOR, sd};
 
 use super::Served;
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::Image;
 use crate::target::EmmcTarget;
 use crate::{emmc, incidents};
@@ -74,9 +74,9 @@ fn limited(profile: Profile, timing: Timing) -> Profile {
 
 /// The eMMC model of `target`; with `queue=off` its controller has no queueing engine, with
 /// `timing=` the device has no faster timing.
-pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
+pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, TargetError> {
     if matches!(target.profile.dialect, Dialect::Sd { .. }) && target.block_size != SECTOR {
-        return Err(Error::CardBlocks);
+        return Err(TargetError::CardBlocks);
     }
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;

@@ -8,7 +8,7 @@ use flysch_models::store::StoreError;
 use flysch_models::ufs::Loss;
 use flysch_vfio_user::{Function, Interrupts, Layout};
 
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::target::Target;
 
 mod ahci;
@@ -43,7 +43,7 @@ pub trait Served: Function + Send {
 ///
 /// # Errors
 /// The requested image or model is impossible.
-pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
+pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, TargetError> {
     Ok(Some(match target {
         Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),
         Target::Ahci(target) => Box::new(PciFunction { model: ahci::open(target)? }),

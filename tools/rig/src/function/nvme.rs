@@ -10,7 +10,7 @@ use flysch_vfio_user::{BARS, Identity, Layout};
 use flysch_wire::nvme::registers::DOORBELLS;
 
 use super::{Pci, PciFunction, Served};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::Image;
 use crate::target::NvmeTarget;
 use crate::{incidents, nvme};
@@ -37,7 +37,7 @@ const IDENTITY: Identity = Identity {
 };
 
 /// The NVMe model of `target`.
-pub(super) fn open(target: &NvmeTarget) -> Result<Nvme, Error> {
+pub(super) fn open(target: &NvmeTarget) -> Result<Nvme, TargetError> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = nvme::model_config(target, image.as_ref().map(|image| image.bytes))?;

@@ -6,7 +6,7 @@ use flysch_models::ufs::{Loss, Ufs};
 use flysch_vfio_user::{BARS, Identity, Layout};
 
 use super::{Pci, PciFunction, Served};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::Image;
 use crate::target::UfsTarget;
 use crate::{incidents, ufs};
@@ -27,7 +27,7 @@ const IDENTITY: Identity = Identity {
 };
 
 /// The UFS model of `target`. Without `mcq=` its controller has only the single doorbell.
-pub(super) fn open(target: &UfsTarget) -> Result<Ufs, Error> {
+pub(super) fn open(target: &UfsTarget) -> Result<Ufs, TargetError> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = ufs::model_config(target, image.as_ref().map(|image| image.bytes))?;

@@ -1,14 +1,14 @@
 //! SATA: each port is a disk.
 
-use flysch_ahci::{Error as AhciError, Host, Operation, Progress, State};
-use flysch_api::block::Device as _;
+use flysch_ahci::{AhciError, Host, Operation, Progress, State};
+use flysch_api::block::BlockDevice as _;
 use flysch_api::command::Port as _;
 use flysch_api::machine::{Clock, Instant};
 use flysch_cam::Attention;
 
 use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::ahci::{Ahci, AhciMachine, disk_shape};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::lane::scanned;
 
 /// How long a port may take to determine whether there is a device, nanoseconds: as long as CAM
@@ -65,7 +65,7 @@ impl Plug for Ahci<AhciMachine> {
         }
     }
 
-    fn put_back(&mut self, part: Part) -> Result<(), Error> {
+    fn put_back(&mut self, part: Part) -> Result<(), TargetError> {
         match part {
             Part::Disk(disk) => {
                 self.machine.with_model(|model| model.plug_in(disk as u8));

@@ -5,7 +5,7 @@ use flysch_emmc::{Host, Operation};
 
 use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::emmc::{Emmc, EmmcControl, EmmcMachine, disk_shape};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::lane::scanned;
 
 impl Plug for Emmc<EmmcMachine> {
@@ -21,7 +21,7 @@ impl Plug for Emmc<EmmcMachine> {
         self.machine.with_model(|model| model.unplug());
     }
 
-    fn put_back(&mut self, _: Part) -> Result<(), Error> {
+    fn put_back(&mut self, _: Part) -> Result<(), TargetError> {
         self.machine.with_model(|model| model.plug());
         reopen!(self, Host)
     }

@@ -5,7 +5,7 @@ use flysch_cam::Attention;
 use flysch_nvme::{Host, Operation};
 
 use super::{Part, Place, Plug, attention, reopen, shapes};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::lane::scanned;
 use crate::nvme::{Nvme, NvmeControl, NvmeMachine, disk_shape};
 
@@ -26,7 +26,7 @@ impl Plug for Nvme<NvmeMachine> {
         });
     }
 
-    fn put_back(&mut self, part: Part) -> Result<(), Error> {
+    fn put_back(&mut self, part: Part) -> Result<(), TargetError> {
         match part {
             Part::Disk(disk) => {
                 let namespace = self.namespaces[disk];

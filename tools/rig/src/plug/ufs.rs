@@ -4,7 +4,7 @@ use flysch_cam::Attention;
 use flysch_ufs::Host;
 
 use super::{Part, Place, Plug, attention, reopen, shapes};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::lane::scanned;
 use crate::ufs::{ModelMachine, Ufs, disk_shape};
 
@@ -22,7 +22,7 @@ impl Plug for Ufs<ModelMachine> {
         self.machine.with_model(|model| drop(model.cut_power()));
     }
 
-    fn put_back(&mut self, _: Part) -> Result<(), Error> {
+    fn put_back(&mut self, _: Part) -> Result<(), TargetError> {
         self.machine.with_model(|model| model.restore_power());
         reopen!(self, Host)
     }

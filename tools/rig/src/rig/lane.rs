@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
+use flysch_api::block::{BlockDevice, BlockGeometry, Completion, Refused, Request};
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 
 use crate::blocks::{Blocks, BlocksError, OnDevice};
@@ -18,7 +18,7 @@ pub const CONTROL: usize = crate::blocks::MEMORY;
 pub struct DiskLane {
     stack: Rc<RefCell<Stack>>,
     number: usize,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     memory: DmaRegion,
 }
 
@@ -28,7 +28,7 @@ impl UseLane for Submit<'_> {
     type Output = Result<(), Refused>;
 
     #[inline]
-    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+    fn on<D: BlockDevice>(self, lane: &mut D) -> Self::Output {
         lane.submit(self.0, self.1)
     }
 }
@@ -39,7 +39,7 @@ impl UseLane for Ring {
     type Output = ();
 
     #[inline]
-    fn on<D: Device>(self, lane: &mut D) {
+    fn on<D: BlockDevice>(self, lane: &mut D) {
         lane.ring(self.0);
     }
 }
@@ -50,7 +50,7 @@ impl UseLane for Poll {
     type Output = Option<Completion>;
 
     #[inline]
-    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+    fn on<D: BlockDevice>(self, lane: &mut D) -> Self::Output {
         lane.poll(self.0)
     }
 }
@@ -60,7 +60,7 @@ struct PollAt;
 impl UseLane for PollAt {
     type Output = Option<Instant>;
 
-    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+    fn on<D: BlockDevice>(self, lane: &mut D) -> Self::Output {
         lane.poll_at()
     }
 }
@@ -69,9 +69,9 @@ impl UseLane for PollAt {
 struct Shape;
 
 impl UseLane for Shape {
-    type Output = (Geometry, DmaRegion);
+    type Output = (BlockGeometry, DmaRegion);
 
-    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+    fn on<D: BlockDevice>(self, lane: &mut D) -> Self::Output {
         (*lane.geometry(), lane.memory().clone())
     }
 }
@@ -116,8 +116,8 @@ impl DiskLane {
     }
 }
 
-impl Device for DiskLane {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for DiskLane {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -176,7 +176,7 @@ impl Control {
 }
 
 impl Blocks for Control {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> BlockGeometry {
         // A scan may have found another size.
         self.lane.on(Shape).0
     }

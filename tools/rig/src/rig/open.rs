@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 use super::file::{Controller, Disk, RigFile};
 use super::lane::{CONTROL, DiskLane, StackClock};
 use super::plug::{Bus, OnBus};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::image::{Image, make_missing};
 use crate::lane::{MEMORY_ADDRESS, data_bytes};
 use crate::open::Needs;
@@ -36,7 +36,7 @@ pub struct RigError {
     /// The controller or disk.
     pub name: String,
     /// The cause.
-    pub cause: Box<Error>,
+    pub cause: Box<TargetError>,
 }
 
 /// A disk of a rig; a disk with several paths appears once for each.
@@ -188,7 +188,7 @@ fn is_model(target: &Target) -> bool {
 }
 
 impl Opening<'_> {
-    fn failed(&self, name: &str, cause: impl Into<Error>) -> RigError {
+    fn failed(&self, name: &str, cause: impl Into<TargetError>) -> RigError {
         RigError {
             path: self.rig.path.clone(),
             name: name.to_string(),

@@ -15,7 +15,7 @@ use flysch_cam::xpt::{Description, Due, Event, Path, Table};
 
 use super::lane::DiskLane;
 use super::open::{OpenDisk, OpenRig, Source};
-use crate::error::Error;
+use crate::error::TargetError;
 use crate::plug::Part;
 use crate::stack::Stack;
 use crate::target::did_you_mean;
@@ -62,7 +62,7 @@ pub enum PlugError {
         /// What was put back.
         name: String,
         /// The cause.
-        cause: Error,
+        cause: TargetError,
     },
 }
 

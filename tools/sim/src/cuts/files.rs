@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
-    Rename, Timestamp, XattrChange,
+    Attributes, Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode,
+    NewFile, Rename, Timestamp, XattrChange,
 };
 use flysch_vfs::Memory;
 
@@ -193,7 +193,7 @@ fn content(seed: usize, len: usize, is_text: bool) -> Vec<u8> {
 }
 
 /// The directory at the end of `path`, and the name in it.
-fn locate<'p, F: FileSystem + ?Sized>(fs: &F, path: &'p str) -> Result<(Inode, &'p [u8]), Error> {
+fn locate<'p, F: FileSystem + ?Sized>(fs: &F, path: &'p str) -> Result<(Inode, &'p [u8]), FsError> {
     let mut at = fs.statistics().root;
     let mut parts = path.split('/').peekable();
     while let Some(part) = parts.next() {
@@ -202,10 +202,10 @@ fn locate<'p, F: FileSystem + ?Sized>(fs: &F, path: &'p str) -> Result<(Inode, &
         }
         at = fs.lookup(at, part.as_bytes())?;
     }
-    Err(Error::NotFound)
+    Err(FsError::NotFound)
 }
 
-fn find<F: FileSystem + ?Sized>(fs: &F, path: &str) -> Result<Inode, Error> {
+fn find<F: FileSystem + ?Sized>(fs: &F, path: &str) -> Result<Inode, FsError> {
     let (directory, name) = locate(fs, path)?;
     fs.lookup(directory, name)
 }
@@ -220,7 +220,7 @@ fn change<F: FileSystemMut + ?Sized>(
     fs: &mut F,
     (number, step): (usize, &Step),
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<(), FsError> {
     match step {
         Step::Truncate { path, size } => {
             let inode = find(fs, path)?;
@@ -252,14 +252,14 @@ fn perform<F: FileSystemMut + ?Sized>(
     (number, step): (usize, &Step),
     open: Option<Inode>,
     limit: Option<usize>,
-) -> Result<Done, Error> {
+) -> Result<Done, FsError> {
     let now = Timestamp { seconds: EPOCH + number as i64, nanoseconds: 0 };
     let mut done = Done::default();
     let mut make = |fs: &mut F, path: &str, file: &NewFile<'_>| {
         let (directory, name) = locate(fs, path)?;
         let made = fs.create(directory, name, file, now)?;
         done.made = Some(made);
-        Ok::<(), Error>(())
+        Ok::<(), FsError>(())
     };
     match step {
         Step::Create(path) => make(fs, path, &new_file(FileKind::Regular, &[]))?,
@@ -274,7 +274,7 @@ fn perform<F: FileSystemMut + ?Sized>(
             done.written = Some(fs.write(inode, *at, data, now)?);
         }
         Step::WriteOpen { at, len } => {
-            let inode = open.ok_or(Error::NotFound)?;
+            let inode = open.ok_or(FsError::NotFound)?;
             let data = content(number, *len, false);
             let data = &data[..limit.unwrap_or(data.len())];
             done.written = Some(fs.write(inode, *at, data, now)?);
@@ -301,7 +301,7 @@ fn perform<F: FileSystemMut + ?Sized>(
                 _ => done.opened = Some(inode),
             }
         }
-        Step::Close => fs.forget(open.ok_or(Error::NotFound)?)?,
+        Step::Close => fs.forget(open.ok_or(FsError::NotFound)?)?,
         Step::Truncate { .. }
         | Step::Permissions { .. }
         | Step::Xattr { .. }
@@ -537,7 +537,7 @@ fn plan(
     known: &mut Knowledge,
     number: usize,
     step: &Step,
-) -> Result<(Memory, Result<Done, Error>), String> {
+) -> Result<(Memory, Result<Done, FsError>), String> {
     let mut model = known.model.clone();
     let open = known.open.map(|(_, model)| model);
     let modelled = perform(&mut model, (number, step), open, None);
@@ -556,14 +556,14 @@ fn plan(
 fn finish(
     known: &mut Knowledge,
     (number, step): (usize, &Step),
-    (mut model, modelled): (Memory, Result<Done, Error>),
-    result: Result<Done, Error>,
+    (mut model, modelled): (Memory, Result<Done, FsError>),
+    result: Result<Done, FsError>,
 ) -> Result<(), String> {
     let next = known.next.take();
     known.step = None;
-    known.refused += usize::from(result.as_ref().is_err_and(|error| *error == Error::NoSpace));
+    known.refused += usize::from(result.as_ref().is_err_and(|error| *error == FsError::NoSpace));
     let done = match (&modelled, &result) {
-        (Ok(_), Err(Error::NoSpace | Error::Unsupported(_))) => return Ok(()),
+        (Ok(_), Err(FsError::NoSpace | FsError::Unsupported(_))) => return Ok(()),
         (Ok(_), Ok(done)) => *done,
         (Err(_), Err(_)) => return Ok(()),
         _ => return Err(format!("{result:?} where the model has {modelled:?}")),
@@ -685,12 +685,12 @@ impl<S: Stack> FileScenario<S> {
 fn go_on(fs: &mut dyn FileSystemMut) -> Result<Tree, String> {
     let now = Timestamp { seconds: EPOCH + 100_000, nanoseconds: 0 };
     let root = fs.statistics().root;
-    let failed = |what: &'static str| move |error: Error| format!("going on, {what}: {error}");
+    let failed = |what: &'static str| move |error: FsError| format!("going on, {what}: {error}");
     let file = new_file(FileKind::Regular, &[]);
     let data = content(77, 6000, false);
     let made = fs.create(root, b"going on", &file, now);
     let inode = match made {
-        Err(Error::NoSpace) => {
+        Err(FsError::NoSpace) => {
             make_room(fs, now)?;
             fs.sync(None).map_err(failed("sync of a full flash"))?;
             return Tree::of(fs, None);
@@ -698,11 +698,11 @@ fn go_on(fs: &mut dyn FileSystemMut) -> Result<Tree, String> {
         other => other.map_err(failed("create"))?,
     };
     match fs.write(inode, 100, &data, now) {
-        Ok(_) | Err(Error::NoSpace) => {}
+        Ok(_) | Err(FsError::NoSpace) => {}
         Err(other) => return Err(failed("write")(other)),
     }
     match fs.rename((root, b"going on"), (root, b"gone on"), Rename::Replace, now) {
-        Ok(()) | Err(Error::NoSpace) => {}
+        Ok(()) | Err(FsError::NoSpace) => {}
         Err(other) => return Err(failed("rename")(other)),
     }
     fs.sync(None).map_err(failed("sync"))?;

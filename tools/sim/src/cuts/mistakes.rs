@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry};
 
 use super::probe::Probe;
 
@@ -106,7 +106,7 @@ pub(super) struct Planted {
 }
 
 /// The whole pages in `len` bytes at `offset`: their offsets and positions in the bytes.
-fn pages(geometry: &Geometry, offset: u64, len: usize) -> Vec<(u64, usize)> {
+fn pages(geometry: &FlashGeometry, offset: u64, len: usize) -> Vec<(u64, usize)> {
     let page = u64::from(geometry.write_size.max(256));
     let first = offset.next_multiple_of(page);
     let end = offset + len as u64;
@@ -120,8 +120,8 @@ impl Probe {
         &self,
         offset: u64,
         buffer: &mut [u8],
-        result: Result<Corrected, Error>,
-    ) -> Result<Corrected, Error> {
+        result: Result<Corrected, FlashError>,
+    ) -> Result<Corrected, FlashError> {
         let geometry = *self.geometry();
         let page = geometry.write_size.max(256) as usize;
         let state = &mut *self.state();
@@ -157,7 +157,7 @@ impl Probe {
     }
 
     /// Performs the program that was held back.
-    fn let_go(&self) -> Result<(), Error> {
+    fn let_go(&self) -> Result<(), FlashError> {
         let held = self.state().planted.held.take();
         match held {
             Some(Held { offset, data }) => self.program_rightly(offset, &data),
@@ -171,7 +171,7 @@ impl Probe {
     }
 
     /// Programs, or does not, depending on the mistake.
-    pub(super) fn program_wrongly(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn program_wrongly(&self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         match self.mistake() {
             Some(Mistake::Reordered) => match self.held_block() {
                 Some(block) if block != self.geometry().block_of(offset) => {
@@ -187,14 +187,14 @@ impl Probe {
         }
     }
 
-    fn hold(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn hold(&self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.let_go()?;
         self.state().planted.held = Some(Held { offset, data: data.to_vec() });
         Ok(())
     }
 
     /// Programs data, pages of which may have been read from elsewhere.
-    fn copy(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn copy(&self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         let geometry = *self.geometry();
         let page = geometry.write_size.max(256) as usize;
         let mut data = data.to_vec();
@@ -226,7 +226,7 @@ impl Probe {
     }
 
     /// Performs pending copies, reading each page again.
-    fn do_moves(&self, which: impl Fn(&Move) -> bool) -> Result<(), Error> {
+    fn do_moves(&self, which: impl Fn(&Move) -> bool) -> Result<(), FlashError> {
         let all = std::mem::take(&mut self.state().planted.moves);
         let (now, later): (Vec<Move>, Vec<Move>) = all.into_iter().partition(which);
         self.state().planted.moves = later;
@@ -239,7 +239,7 @@ impl Probe {
     }
 
     /// Erases, or does not, depending on the mistake.
-    pub(super) fn erase_wrongly(&self, block: u32) -> Result<(), Error> {
+    pub(super) fn erase_wrongly(&self, block: u32) -> Result<(), FlashError> {
         let geometry = *self.geometry();
         match self.mistake() {
             Some(Mistake::SkippedErase) => {
@@ -273,7 +273,7 @@ impl Probe {
     }
 
     /// Syncs, or does not, depending on the mistake.
-    pub(super) fn sync_wrongly(&self) -> Result<(), Error> {
+    pub(super) fn sync_wrongly(&self) -> Result<(), FlashError> {
         if self.mistake() != Some(Mistake::LostTail) {
             self.let_go()?;
         }
@@ -297,7 +297,7 @@ impl Probe {
         second.is_some_and(|second| number(&second, 8) == FASTMAP_ANCHOR)
     }
 
-    fn program_stale(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program_stale(&self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         let block = self.geometry().block_of(offset);
         let is_held = {
             let state = &mut *self.state();
@@ -320,7 +320,7 @@ impl Probe {
     }
 
     /// Performs the outstanding erase of the stale block, unless it is `but`.
-    fn end_stale(&self, but: Option<u32>) -> Result<(), Error> {
+    fn end_stale(&self, but: Option<u32>) -> Result<(), FlashError> {
         let stale = self.state().planted.stale.take();
         let Some(Stale { block, programs }) = stale.filter(|stale| Some(stale.block) != but) else {
             return Ok(());

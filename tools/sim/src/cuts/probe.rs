@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ops::Range;
 use std::rc::Rc;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, OobMode};
 use flysch_models::flash::Tear;
 use flysch_models::random::Random;
 
@@ -38,7 +38,7 @@ pub(super) struct State {
 
 /// A flash over a chip model. Clones are the same flash: one mounts it, another watches.
 pub struct Probe {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     state: Rc<RefCell<State>>,
     hook: Rc<RefCell<Option<Rc<dyn Hook>>>>,
     /// Number of calls that are still answered; `None` for all.
@@ -82,9 +82,9 @@ impl Probe {
     }
 
     /// Fails if a call is no longer answered.
-    fn is_there(&self) -> Result<(), Error> {
+    fn is_there(&self) -> Result<(), FlashError> {
         match self.patience.get() {
-            Some(0) => return Err(Error::PowerLost),
+            Some(0) => return Err(FlashError::PowerLost),
             Some(left) => self.patience.set(Some(left - 1)),
             None => {}
         }
@@ -121,8 +121,8 @@ impl Probe {
     fn operate(
         &self,
         most: u64,
-        operation: impl Fn(&mut Chip) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        operation: impl Fn(&mut Chip) -> Result<(), FlashError>,
+    ) -> Result<(), FlashError> {
         let first = self.with(Chip::operations);
         let hook = self.hook.borrow().clone().filter(|hook| hook.wants(first..first + most));
         let Some(hook) = hook else {
@@ -135,7 +135,7 @@ impl Probe {
             for tear in hook.tears(number) {
                 let mut fork = before.clone();
                 fork.power_mut().cut_at(number, tear);
-                if operation(&mut fork) == Err(Error::PowerLost) {
+                if operation(&mut fork) == Err(FlashError::PowerLost) {
                     hook.forked(number, tear, fork);
                 }
             }
@@ -152,21 +152,21 @@ impl Probe {
         self.state.borrow_mut()
     }
 
-    pub(super) fn program_rightly(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn program_rightly(&self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.operate(Self::programs(data.len()), |chip| chip.program(offset, data))
     }
 
-    pub(super) fn erase_rightly(&self, block: u32) -> Result<(), Error> {
+    pub(super) fn erase_rightly(&self, block: u32) -> Result<(), FlashError> {
         self.operate(TABLE_OPERATIONS, |chip| chip.erase(block))
     }
 }
 
 impl Flash for Probe {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.is_there()?;
         let result = self.state.borrow().chip.read(offset, buffer);
         if self.mistake.is_none() {
@@ -175,39 +175,44 @@ impl Flash for Probe {
         self.read_wrongly(offset, buffer, result)
     }
 
-    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read_oob(
+        &self,
+        offset: u64,
+        mode: OobMode,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, FlashError> {
         self.is_there()?;
         self.state.borrow().chip.read_oob(offset, mode, buffer)
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.is_there()?;
         self.state.borrow().chip.is_bad(block)
     }
 }
 
 impl FlashMut for Probe {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.is_there()?;
         self.program_wrongly(offset, data)
     }
 
-    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
         self.is_there()?;
         self.operate(TABLE_OPERATIONS, |chip| chip.program_oob(offset, mode, data))
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.is_there()?;
         self.erase_wrongly(block)
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         self.is_there()?;
         self.operate(TABLE_OPERATIONS, |chip| chip.mark_bad(block))
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         self.is_there()?;
         self.sync_wrongly()?;
         self.operate(TABLE_OPERATIONS, FlashMut::sync)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode, Timestamp};
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError, Inode, Timestamp};
 use flysch_vfs::Memory;
 
 /// Maximum size of an extended attribute, bytes.
@@ -109,7 +109,7 @@ impl Tree {
 }
 
 impl Node {
-    fn of(fs: &dyn FileSystem, inode: Inode, before: Option<&Self>) -> Result<Self, Error> {
+    fn of(fs: &dyn FileSystem, inode: Inode, before: Option<&Self>) -> Result<Self, FsError> {
         let mut attributes = fs.attributes(inode)?;
         // Not compared: the last access, and values that each format counts in its own way.
         attributes.accessed = Timestamp::default();
@@ -125,7 +125,7 @@ impl Node {
             let mut done = 0;
             while done < content.len() {
                 match fs.read(inode, done as u64, &mut content[done..])? {
-                    0 => return Err(Error::Invalid("the file ends before its size")),
+                    0 => return Err(FsError::Invalid("the file ends before its size")),
                     len => done += len,
                 }
             }

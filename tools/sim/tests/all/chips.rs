@@ -1,6 +1,6 @@
 //! Error correction in software over chip models.
 
-use flysch_api::flash::{Error, Flash, FlashMut};
+use flysch_api::flash::{Flash, FlashError, FlashMut};
 use flysch_models::flash::Tear;
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_mtd::{Bch, Ecc, Nand, OobLayout, PageFormat};
@@ -76,7 +76,7 @@ fn bad_blocks_of_the_factory_go_into_the_table_and_stay_there() {
         assert!(found.len() <= marked.len() + 1, "{cut} {tear}: {found:?}");
         match marking {
             Ok(()) => assert!(found.contains(&good), "{cut} {tear}"),
-            Err(error) => assert_eq!(error, Error::PowerLost),
+            Err(error) => assert_eq!(error, FlashError::PowerLost),
         }
     }
 }

@@ -6,7 +6,7 @@ use flysch_api::command::{
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Identity};
 use flysch_cam::Family as _;
-use flysch_emmc::{Error, ErrorKind, Host, Operation, Options, Output, Port, Timing};
+use flysch_emmc::{EmmcError, EmmcOptions, ErrorKind, Host, Operation, Output, Port, Timing};
 use flysch_models::emmc::{Config, Emmc};
 use flysch_models::faults::Kind;
 use flysch_models::machine::{Inline, Mode};
@@ -27,7 +27,7 @@ struct Rig {
 
 impl Rig {
     /// A card that is up; faults are counted from now on.
-    fn new(options: Options, faults: &str) -> Self {
+    fn new(options: EmmcOptions, faults: &str) -> Self {
         let memory = DmaRegion::zeroed(8 << 20, 0x4000_0000);
         let config = Config { size: 8 << 20, ..Config::default() };
         let model = Emmc::new(config, memory.clone()).expect("a card");
@@ -112,7 +112,7 @@ impl Rig {
         self.port.host().expect("the first port").errors().count(kind)
     }
 
-    fn run(&mut self, operation: Operation) -> Result<Output, Error> {
+    fn run(&mut self, operation: Operation) -> Result<Output, EmmcError> {
         let machine = self.machine.clone();
         self.port.host_mut().expect("the first port").run(&machine, operation)
     }
@@ -126,7 +126,7 @@ impl Rig {
 /// cleared, and the engine stood still until all its tasks were overdue.
 #[test]
 fn a_task_that_fails_while_an_erase_waits_for_the_bus_is_seen_at_once() {
-    let mut rig = Rig::new(Options::default(), "crc:n2");
+    let mut rig = Rig::new(EmmcOptions::default(), "crc:n2");
     (0..6).for_each(|token| rig.write(token, 30_000));
     rig.trim(6, 30_000);
     let start = rig.machine.now();
@@ -144,7 +144,7 @@ fn a_task_that_fails_while_an_erase_waits_for_the_bus_is_seen_at_once() {
 /// An erase waited ten seconds for a task that never ends, whatever its deadline, and failed.
 #[test]
 fn an_erase_is_carried_out_once_the_overdue_task_before_it_is_gone() {
-    let mut rig = Rig::new(Options::default(), "timeout:n2");
+    let mut rig = Rig::new(EmmcOptions::default(), "timeout:n2");
     (0..3).for_each(|token| rig.write(token, 200));
     rig.trim(3, 5_000);
     let start = rig.machine.now();
@@ -158,7 +158,7 @@ fn an_erase_is_carried_out_once_the_overdue_task_before_it_is_gone() {
 /// An errand waits until its deadline at most, not for a time of the driver's own.
 #[test]
 fn an_erase_that_never_gets_the_bus_ends_at_its_deadline() {
-    let mut rig = Rig::new(Options::default(), "timeout:n1");
+    let mut rig = Rig::new(EmmcOptions::default(), "timeout:n1");
     rig.write(0, 30_000);
     rig.trim(1, 100);
     let start = rig.machine.now();
@@ -171,7 +171,7 @@ fn an_erase_that_never_gets_the_bus_ends_at_its_deadline() {
 #[test]
 fn a_spoilt_command_of_an_erase_resets_no_card() {
     for nth in 1..=4 {
-        let mut rig = Rig::new(Options::default(), &format!("crc:n{nth}"));
+        let mut rig = Rig::new(EmmcOptions::default(), &format!("crc:n{nth}"));
         rig.trim(0, 5_000);
         let [(0, ended)] = rig.ends(1)[..] else { panic!("another token") };
         assert!(matches!(ended, Ended::Host), "{nth}: {ended:?}");
@@ -188,7 +188,7 @@ fn a_spoilt_command_of_an_erase_resets_no_card() {
 fn after_a_failed_read_of_a_boot_partition_the_lanes_write_where_they_did() {
     let mut failed = 0;
     for nth in 1..=12 {
-        let mut rig = Rig::new(Options::default(), "");
+        let mut rig = Rig::new(EmmcOptions::default(), "");
         rig.memory.write(0, &[0xA5; BYTES as usize]);
         rig.machine.with_model(|model| {
             model.arm_faults(format!("crc:n{nth}").parse().expect("a plan"));
@@ -209,7 +209,7 @@ fn after_a_failed_read_of_a_boot_partition_the_lanes_write_where_they_did() {
 #[test]
 fn a_lost_sampling_point_is_found_again() {
     for timing in [Timing::Hs200, Timing::Hs400] {
-        let mut rig = Rig::new(Options { timing, ..Options::default() }, "tuning:n2");
+        let mut rig = Rig::new(EmmcOptions { timing, ..EmmcOptions::default() }, "tuning:n2");
         (0..4).for_each(|token| rig.write(token, 5_000));
         let ended = rig.ends(4);
         assert!(ended.iter().any(|end| end.1 != Ended::Good), "{ended:?}");

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use flysch_api::flash::{Flash as _, FlashMut};
 use flysch_api::vfs::{
-    DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp,
+    DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, NewFile, Timestamp,
 };
 use flysch_api::volume::Volume as _;
 use flysch_models::flash::Tear;
@@ -33,7 +33,7 @@ const FILE: NewFile<'_> = NewFile {
 
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Each block of content that is readable.
-type Blocks = BTreeMap<(Vec<u8>, usize), Result<Vec<u8>, Error>>;
+type Blocks = BTreeMap<(Vec<u8>, usize), Result<Vec<u8>, FsError>>;
 
 /// What was written, and which part of it was synced.
 #[derive(Default)]
@@ -67,13 +67,13 @@ fn body(round: u32, number: u32) -> Vec<u8> {
 }
 
 /// Files are written repeatedly, and synced every second round.
-fn write_files(fs: &mut impl FileSystemMut, wanted: &Wanted) -> Result<(), Error> {
+fn write_files(fs: &mut impl FileSystemMut, wanted: &Wanted) -> Result<(), FsError> {
     let root = fs.statistics().root;
     for round in 0..6 {
         for number in 0..4 {
             let name = format!("f{}", (round * 3 + number) % 11).into_bytes();
             let inode = match fs.lookup(root, &name) {
-                Err(Error::NotFound) => fs.create(root, &name, &FILE, NOW)?,
+                Err(FsError::NotFound) => fs.create(root, &name, &FILE, NOW)?,
                 found => found?,
             };
             let data = body(round, number);

@@ -1,6 +1,6 @@
 //! Port multipliers: the SATA driver and the model, with and without FIS-based switching.
 
-use flysch_ahci::{AtaCommand, Error, ErrorKind, Operation, Options, State};
+use flysch_ahci::{AhciError, AhciOptions, AtaCommand, ErrorKind, Operation, State};
 use flysch_api::command::{Ata, Command, Ended, NotStarted, Port as _};
 use flysch_api::machine::{Clock as _, Registers as _};
 use flysch_cam::Family as _;
@@ -26,7 +26,7 @@ fn with(switching: Switching, ports: Vec<Attached>, faults: &str) -> Config {
 /// Three disks behind a multiplier; faults are counted from when they are up.
 fn three(switching: Switching, faults: &str) -> Rig {
     let ports = vec![disk(), disk(), disk()];
-    let rig = Rig::new(with(switching, ports, ""), Options::default());
+    let rig = Rig::new(with(switching, ports, ""), AhciOptions::default());
     rig.machine.with_model(|model| model.arm_faults(faults.parse().expect("a plan")));
     rig
 }
@@ -78,7 +78,7 @@ fn a_multiplier_and_its_devices_are_found_and_each_keeps_its_own() {
     for switching in BOTH {
         let ports =
             vec![disk(), Attached::Nothing, disk(), Attached::Cd(Store::memory(1 << 20), 1 << 20)];
-        let mut rig = Rig::new(with(switching, ports, ""), Options::default());
+        let mut rig = Rig::new(with(switching, ports, ""), AhciOptions::default());
         let port = &rig.ports[0];
         assert_eq!(port.state(), State::Up);
         let multiplier = port.multiplier().expect("a multiplier");
@@ -103,13 +103,13 @@ fn a_multiplier_and_its_devices_are_found_and_each_keeps_its_own() {
 /// An HBA that does not support multipliers finds the first device and nothing else.
 #[test]
 fn without_support_there_is_the_first_device() {
-    let mut rig = Rig::new(with(Switching::No, vec![disk(), disk()], ""), Options::default());
+    let mut rig = Rig::new(with(Switching::No, vec![disk(), disk()], ""), AhciOptions::default());
     assert_eq!((rig.ports[0].state(), rig.ports[0].multiplier()), (State::Up, None));
     rig.all_good(0);
     let other = declined(&mut rig, 1);
     assert_eq!(other, NotStarted::Unsupported);
     let rig =
-        Rig::new(with(Switching::No, vec![Attached::Nothing, disk()], ""), Options::default());
+        Rig::new(with(Switching::No, vec![Attached::Nothing, disk()], ""), AhciOptions::default());
     assert_eq!(rig.ports[0].state(), State::Gone, "the link works and nobody speaks");
 }
 
@@ -118,13 +118,13 @@ fn without_support_there_is_the_first_device() {
 #[test]
 fn who_is_there_is_found_out_by_calling() {
     for switching in BOTH {
-        let mut rig = Rig::new(Config { switching, ..config("") }, Options::default());
+        let mut rig = Rig::new(Config { switching, ..config("") }, AhciOptions::default());
         assert_eq!((rig.ports[0].state(), rig.ports[0].multiplier()), (State::Up, None));
         rig.all_good(0);
         let ports = vec![Attached::Nothing, disk()];
-        let mut rig = Rig::new(with(switching, ports, ""), Options::default());
+        let mut rig = Rig::new(with(switching, ports, ""), AhciOptions::default());
         each_keeps_its_own(&mut rig, &[1], 4);
-        let rig = Rig::new(with(switching, vec![Attached::Nothing], ""), Options::default());
+        let rig = Rig::new(with(switching, vec![Attached::Nothing], ""), AhciOptions::default());
         assert_eq!(rig.ports[0].state(), State::Up);
         assert!(rig.ports[0].multiplier().is_some() && rig.ports[0].device().is_none());
     }
@@ -285,7 +285,7 @@ fn an_error_of_one_device_is_that_ones_alone() {
 /// Errors of two devices at once: their causes cannot be told apart, so the whole port is reset.
 #[test]
 fn two_errors_at_once_take_a_comreset() {
-    let options = Options { interrupts: false, ..Options::default() };
+    let options = AhciOptions { interrupts: false, ..AhciOptions::default() };
     let mut rig = Rig::new(with(Switching::Fis, vec![disk(), disk(), disk()], ""), options);
     rig.machine.with_model(|model| model.arm_faults("medium:1".parse().unwrap()));
     for token in 0..2 {
@@ -414,7 +414,7 @@ fn a_list_that_does_not_stop_twice_takes_two_resets_of_the_hba() {
 fn a_list_that_does_not_stop_at_first_hides_no_device() {
     for switching in BOTH {
         let ports = vec![disk(), disk(), disk()];
-        let mut rig = Rig::new(with(switching, ports, "stuck-list:n1"), Options::default());
+        let mut rig = Rig::new(with(switching, ports, "stuck-list:n1"), AhciOptions::default());
         rig.settle(0);
         assert_eq!(rig.ports[0].state(), State::Up, "{:?}", rig.ports[0].failure_of_port());
         each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
@@ -428,13 +428,13 @@ fn one_device_that_does_not_come_up_is_not_in_the_others_way() {
         let ports = vec![disk(), disk(), disk()];
         // The first device becomes ready once by itself, and each one when it is reset: the third
         // COMRESET of a device port is that of the second device.
-        let mut rig = Rig::new(with(switching, ports, "busy:1"), Options::default());
+        let mut rig = Rig::new(with(switching, ports, "busy:1"), AhciOptions::default());
         assert_eq!(rig.ports[0].state(), State::Up, "{:?}", rig.ports[0].failure_of_port());
         rig.machine.with_model(|model| model.arm_faults("".parse().unwrap()));
         let failures = rig.ports[0].multiplier().expect("a multiplier").failures;
         let none = (0..15).all(|unit| rig.ports[0].device_behind(unit).is_none());
         if none {
-            assert!(matches!(failures[0], Some(Error::Step { step: "identify", .. })));
+            assert!(matches!(failures[0], Some(AhciError::Step { step: "identify", .. })));
             assert_eq!(rig.count(ErrorKind::GivenUp), 3);
             assert_eq!(rig.operate(Operation::Reset), Ok(flysch_ahci::Output::None));
         }

@@ -8,8 +8,8 @@ use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read, write};
 use flysch_ufs::policy::{BoosterRules, Policy, Rules, Scaling};
 use flysch_ufs::{
-    Clocks, DevicePower, ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform,
-    PlatformError, Port, QueueMode, SuspendLevel,
+    Clocks, DevicePower, ErrorKind, Event, Host, LinkLimits, Operation, Phase, Platform,
+    PlatformError, Port, QueueMode, SuspendLevel, UfsOptions,
 };
 use flysch_wire::ufs::query::{AttributeId, CurrentPowerMode, FlagId};
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(machine: &Model, options: Options, rules: Rules, board: Board) -> Self {
+    fn new(machine: &Model, options: UfsOptions, rules: Rules, board: Board) -> Self {
         let memory = machine.memory().carve(0, 1 << 20);
         let host = Host::new(machine.clone(), memory, options).expect("options that fit");
         let mut host = host.with_platform(Box::new(board));
@@ -159,7 +159,7 @@ fn the_link_is_fast_only_while_there_is_io_and_sleeps_without() {
     let scaling = Scaling { slow, slow_after_us: 50_000, ..Scaling::default() };
     let rules =
         Rules { scaling: Some(scaling), suspend_after_us: Some(400_000), ..Rules::default() };
-    let mut stack = Stack::new(&machine, Options::default(), rules, board.clone());
+    let mut stack = Stack::new(&machine, UfsOptions::default(), rules, board.clone());
     stack.settle();
     let fast = stack.host().link();
     board.take();
@@ -190,7 +190,7 @@ fn sleeper(machine: &Model, queue: QueueMode, board: Board) -> Stack {
         suspend_level: SuspendLevel::Sleep,
         ..Rules::default()
     };
-    let options = Options { queue, ..Options::default() };
+    let options = UfsOptions { queue, ..UfsOptions::default() };
     let mut stack = Stack::new(machine, options, rules, board);
     stack.settle();
     stack
@@ -360,7 +360,7 @@ fn the_write_booster_buffer_is_flushed_when_low_on_idle_and_in_hibernate() {
     let machine = machine(config);
     let booster = BoosterRules { look_every_us: 2_000, ..BoosterRules::default() };
     let rules = Rules { write_booster: Some(booster), ..Rules::default() };
-    let options = Options { write_booster: Some(true), ..Options::default() };
+    let options = UfsOptions { write_booster: Some(true), ..UfsOptions::default() };
     let mut stack = Stack::new(&machine, options, rules, Board::default());
     stack.settle();
     let data = buffer(&machine, 0, UNIT);
@@ -404,7 +404,7 @@ fn the_write_booster_buffer_is_resized_as_the_device_recommends_on_idle() {
         let machine = machine(Config { write_booster: 64 << 20, ..Config::default() });
         let booster = BoosterRules { follow_hint, ..BoosterRules::default() };
         let rules = Rules { write_booster: Some(booster), ..Rules::default() };
-        let options = Options { write_booster: Some(true), ..Options::default() };
+        let options = UfsOptions { write_booster: Some(true), ..UfsOptions::default() };
         let mut stack = Stack::new(&machine, options, rules, Board::default());
         stack.settle();
         let size = |stack: &mut Stack| {
@@ -430,7 +430,7 @@ fn the_write_booster_buffer_is_resized_as_the_device_recommends_on_idle() {
 fn with_events(events: u16, make: impl FnOnce(&Model)) -> Stack {
     let machine = machine(Config { write_booster: 64 << 20, ..Config::default() });
     let options =
-        Options { exception_events: events, write_booster: Some(true), ..Options::default() };
+        UfsOptions { exception_events: events, write_booster: Some(true), ..UfsOptions::default() };
     let mut stack = Stack::new(&machine, options, Rules::default(), Board::default());
     stack.settle();
     make(&machine);
@@ -483,7 +483,7 @@ fn a_full_write_booster_buffer_that_says_so_is_flushed() {
 #[test]
 fn only_a_reset_leads_out_of_deep_sleep() {
     let (machine, board) = (machine(Config::default()), Board::default());
-    let mut stack = Stack::new(&machine, Options::default(), Rules::default(), board.clone());
+    let mut stack = Stack::new(&machine, UfsOptions::default(), Rules::default(), board.clone());
     stack.settle();
     stack.host().set_power(&machine, DevicePower::DeepSleep).expect("asleep");
     stack.host().set_power(&machine, DevicePower::Active).expect_err("not by a command");

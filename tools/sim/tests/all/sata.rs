@@ -1,7 +1,8 @@
 //! The SATA driver on the model of an HBA: each step of its recovery, and the requests it supports.
 
 use flysch_ahci::{
-    AtaCommand, AtaData, Error, ErrorKind, Host, LinkPower, Operation, Options, Output, Port, State,
+    AhciError, AhciOptions, AtaCommand, AtaData, ErrorKind, Host, LinkPower, Operation, Output,
+    Port, State,
 };
 use flysch_api::command::{
     Ata, AtaProtocol, AtaStatus, Command, Direction, Ended, NotStarted, Ordering, Port as _,
@@ -9,7 +10,7 @@ use flysch_api::command::{
 };
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion};
-use flysch_cam::{Error as CamError, Family as _, cd};
+use flysch_cam::{CamError, Family as _, cd};
 use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
 use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
@@ -37,7 +38,7 @@ pub(super) struct Rig {
 pub(super) type End = (u32, Ended, AtaStatus);
 
 impl Rig {
-    pub(super) fn new(config: Config, options: Options) -> Self {
+    pub(super) fn new(config: Config, options: AhciOptions) -> Self {
         let memory = DmaRegion::zeroed(24 << 20, 0x4000_0000);
         let model = Ahci::new(config, memory.clone()).expect("an HBA");
         let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
@@ -50,7 +51,7 @@ impl Rig {
 
     /// A disk; faults are counted from when it is up.
     fn disk(faults: &str) -> Self {
-        let rig = Self::new(config(""), Options::default());
+        let rig = Self::new(config(""), AhciOptions::default());
         rig.machine.with_model(|model| model.arm_faults(faults.parse().expect("a plan")));
         rig
     }
@@ -162,13 +163,16 @@ impl Rig {
         self.ports[0].errors().count(kind)
     }
 
-    pub(super) fn run(&mut self, command: AtaCommand) -> Result<(AtaStatus, u16, Vec<u8>), Error> {
+    pub(super) fn run(
+        &mut self,
+        command: AtaCommand,
+    ) -> Result<(AtaStatus, u16, Vec<u8>), AhciError> {
         let machine = self.machine.clone();
         let reply = self.ports[0].command(&machine, command)?;
         Ok((reply.status, reply.count, reply.data))
     }
 
-    pub(super) fn operate(&mut self, operation: Operation) -> Result<Output, Error> {
+    pub(super) fn operate(&mut self, operation: Operation) -> Result<Output, AhciError> {
         let machine = self.machine.clone();
         self.ports[0].run(&machine, operation)
     }
@@ -277,7 +281,7 @@ fn a_lost_interrupt_is_found_by_the_watch() {
 fn a_list_that_does_not_stop_takes_a_reset_of_the_hba() {
     let disk = || Attached::disk(DiskConfig::memory(64 << 20));
     let ports = vec![disk(), disk()];
-    let options = Options { ports: 3, ..Options::default() };
+    let options = AhciOptions { ports: 3, ..AhciOptions::default() };
     // The first stop of each port is that of bring-up.
     let mut rig = Rig::new(Config { ports, ..config("") }, options);
     rig.machine.with_model(|model| {
@@ -314,7 +318,7 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
     let read = rig.transfer(false, 0, 0);
     let declined = rig.ports[0].start(read, rig.machine.now());
     assert_eq!(declined.unwrap_err().why, NotStarted::Gone);
-    assert_eq!(rig.operate(Operation::Reset), Err(Error::NoDevice));
+    assert_eq!(rig.operate(Operation::Reset), Err(AhciError::NoDevice));
     rig.machine.with_model(|model| model.plug_in(0));
     for _ in 0..100_000 {
         let now = rig.machine.now();
@@ -334,7 +338,7 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
 #[test]
 fn a_device_that_stays_busy_is_given_up_in_time() {
     let timed = |faults| {
-        let rig = Rig::new(config(faults), Options::default());
+        let rig = Rig::new(config(faults), AhciOptions::default());
         (rig.ports[0].state(), rig.ports[0].failure_of_port(), rig.machine.now().nanos() / SECOND)
     };
     let (state, failure, seconds) = timed("busy:1");
@@ -353,7 +357,7 @@ fn an_hba_that_is_pulled_out_is_gone_for_good() {
     let read = rig.transfer(false, 0, 0);
     let declined = rig.ports[0].start(read, rig.machine.now());
     assert_eq!(declined.unwrap_err().why, NotStarted::Gone);
-    assert_eq!(rig.operate(Operation::Reset), Err(Error::Gone));
+    assert_eq!(rig.operate(Operation::Reset), Err(AhciError::Gone));
 }
 
 /// A flush may take long. Commands waiting for it wait with their owner, and miss no deadline.
@@ -383,7 +387,7 @@ fn every_kind_of_disk_gives_back_what_was_written() {
     ];
     for (n, disk) in disks.into_iter().enumerate() {
         let ports = vec![Attached::disk(disk)];
-        let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+        let mut rig = Rig::new(Config { ports, ..config("") }, AhciOptions::default());
         let queued = rig.ports[0].device().expect("a disk").queued;
         assert_eq!(queued, n == 0 || n == 2);
         let depth = if n == 2 { 4 } else { 16 };
@@ -418,7 +422,7 @@ fn trims_are_queued_where_the_disk_takes_that_and_read_as_zeros() {
     for queued_trim in [true, false] {
         let disk = DiskConfig { queued_trim, ..DiskConfig::memory(64 << 20) };
         let ports = vec![Attached::disk(disk)];
-        let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+        let mut rig = Rig::new(Config { ports, ..config("") }, AhciOptions::default());
         assert_eq!(rig.ports[0].device().expect("a disk").queued_trim, queued_trim);
         rig.memory.fill(0, 8192, 0x77);
         rig.start(0, rig.transfer(true, 0, 0));
@@ -456,7 +460,7 @@ fn a_link_that_may_sleep_does_and_wakes_for_a_command() {
         (LinkPower::Slumber, icc::SLUMBER, 10_000_000),
         (LinkPower::DevSleep, icc::SLUMBER, 20_000_000),
     ] {
-        let options = Options { link_power: power, ..Options::default() };
+        let options = AhciOptions { link_power: power, ..AhciOptions::default() };
         let mut rig = Rig::new(config(""), options);
         assert_eq!(rig.ports[0].device().expect("a disk").link_power, power);
         rig.all_good(0);
@@ -540,7 +544,7 @@ fn a_packet_device_answers_packets_and_nothing_else() {
     let mut store = Store::memory(1 << 20);
     store.put(2048, &[0x5A; 2048]).expect("memory");
     let ports = vec![Attached::Cd(store, 1 << 20)];
-    let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+    let mut rig = Rig::new(Config { ports, ..config("") }, AhciOptions::default());
     let mut packet = [0; 16];
     (packet[0], packet[5], packet[8]) = (0x28, 1, 1);
     let payload = Taskfile {
@@ -580,7 +584,7 @@ fn a_drive_is_attached_opened_and_closed() {
     let mut store = Store::memory(1 << 20);
     store.put(5 * 2048, &[0xA5; 2048]).expect("memory");
     let ports = vec![Attached::Cd(store, 1 << 20)];
-    let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+    let mut rig = Rig::new(Config { ports, ..config("") }, AhciOptions::default());
     let scratch = rig.memory.carve(0, 4096);
     let machine = rig.machine.clone();
     let mut port = cd::Packets::new(rig.ports.remove(0));
@@ -600,7 +604,7 @@ fn a_drive_is_attached_opened_and_closed() {
 #[test]
 fn leds_show_what_they_are_told() {
     let message = LedMessage::new().with_port(0).with_locate(1);
-    let mut rig = Rig::new(config(""), Options::default());
+    let mut rig = Rig::new(config(""), AhciOptions::default());
     let machine = rig.machine.clone();
     for _ in 0..2 {
         rig.ports[0].run(&machine, Operation::Leds(message)).expect("they are there");
@@ -617,25 +621,25 @@ fn leds_show_what_they_are_told() {
 #[test]
 fn an_hba_of_a_bios_with_staggered_spin_up_comes_up() {
     let hba = Config { bios: true, staggered: true, ..config("") };
-    let mut rig = Rig::new(hba, Options::default());
+    let mut rig = Rig::new(hba, AhciOptions::default());
     rig.all_good(0);
     assert!(rig.machine.now().nanos() > 100_000_000, "the BIOS takes its time");
-    let options = Options { speed: 1, ..Options::default() };
+    let options = AhciOptions { speed: 1, ..AhciOptions::default() };
     let rig = Rig::new(config(""), options);
     assert_eq!(rig.ports[0].device().map(|device| device.speed), Some(1));
 }
 
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
-    let open = |options: Options, len: usize| {
+    let open = |options: AhciOptions, len: usize| {
         let memory = DmaRegion::zeroed(24 << 20, 0x4000_0000);
         let model = Ahci::new(config(""), memory.clone()).expect("an HBA");
         let machine: M = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
         Host::new(machine, memory.carve(0, len), options).map(|_| ()).unwrap_err().to_string()
     };
     let all = 24 << 20;
-    let with = |change: fn(&mut Options)| {
-        let mut options = Options::default();
+    let with = |change: fn(&mut AhciOptions)| {
+        let mut options = AhciOptions::default();
         change(&mut options);
         open(options, all)
     };
@@ -643,12 +647,12 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(with(|options| options.ports = 0).contains("at least one port"));
     assert!(with(|options| options.ports = 2).contains("the HBA has 0x1"));
     assert!(with(|options| options.transfer_max = 1).contains("transfer_max"));
-    assert!(open(Options::default(), 4096).contains("bytes of DMA memory"));
+    assert!(open(AhciOptions::default(), 4096).contains("bytes of DMA memory"));
     let mut rig = Rig::disk("");
     let mut ncq = AtaCommand::new(Opcode::ReadFpdma);
     ncq.task.protocol = AtaProtocol::Ncq;
     let refused = rig.run(ncq).unwrap_err();
-    assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
+    assert!(matches!(refused, AhciError::Unsupported(_)), "{refused}");
     let packet = rig.run(AtaCommand::packet([0; 16], 0)).unwrap_err();
     assert_eq!(packet.to_string(), "a packet to a disk: not supported here");
     rig.all_good(0);
@@ -690,7 +694,7 @@ fn rate(rig: &mut Rig, write: bool, bytes: u32, depth: u64) -> u64 {
 #[test]
 fn the_profile_is_as_fast_as_its_class() {
     let ports = vec![Attached::disk(DiskConfig::memory(1 << 30))];
-    let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+    let mut rig = Rig::new(Config { ports, ..config("") }, AhciOptions::default());
     for (what, write, bytes, depth, low, high) in [
         ("4 KiB read, depth 1", false, 4096, 1, 9_000, 11_000),
         ("4 KiB write, depth 1", true, 4096, 1, 36_000, 45_000),

@@ -23,6 +23,8 @@ use exports::Exports;
 const RECORDS: &str = "tools/xtask/api";
 /// The heading in CHANGELOG.md for changes since the last release.
 const UNRELEASED: &str = "## Unreleased";
+/// Names of what many crates have: whoever greps for one finds those of all.
+const ROLES: [&str; 4] = ["Device", "Error", "Geometry", "Options"];
 
 /// What a crate promises now; `None` if it is not a published library.
 fn promised(workspace: &Workspace, package: &Package) -> Result<Option<BTreeSet<String>>, String> {
@@ -41,6 +43,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     for package in &workspace.packages {
         let Some(lines) = promised(workspace, package)? else { continue };
         (crates, count) = (crates + 1, count + lines.len());
+        findings.extend(lines.iter().filter(|line| is_role(line)).map(|line| {
+            let name = item(line).rsplit("::").next().unwrap_or_default();
+            format!("api: `{line}`: `{name}` is the name of a role; say in it whose it is")
+        }));
         let file = format!("{RECORDS}/{}.txt", package.name);
         match workspace.read(&file) {
             Ok(record) => findings.extend(broken(&record, &lines, &changes)),
@@ -78,6 +84,15 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     }
     println!("{}", report.summary);
     Ok(())
+}
+
+/// Whether a line declares a type that is called by its role. An associated type may be: whose it
+/// is stands before it.
+fn is_role(line: &str) -> bool {
+    let declares = ["enum ", "struct ", "trait ", "type "].iter().any(|it| line.starts_with(it));
+    let Some((of, name)) = item(line).rsplit_once("::") else { return false };
+    let of = of.rsplit("::").next().unwrap_or(of);
+    declares && ROLES.contains(&name) && of.starts_with(char::is_lowercase)
 }
 
 /// Breaking changes that are not described: recorded lines that are gone, by item.

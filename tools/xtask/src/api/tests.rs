@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::exports::Exports;
-use super::{broken, item, unreleased};
+use super::{broken, is_role, item, unreleased};
 
 const ROOT: &str = r#"
     //! A crate.
@@ -125,4 +125,18 @@ fn items_and_changes_are_cut_out() {
     let changelog = "# Changelog\n\n## Unreleased\n\n- a\n\n## 0.1.0\n\n- b\n";
     assert_eq!(unreleased(changelog), Ok("\n\n- a\n"));
     assert!(unreleased("# Changelog\n").is_err());
+}
+
+#[test]
+fn a_type_called_by_its_role_is_found() {
+    for line in ["enum flysch_x::Error with 2 variants", "type flysch_x::y::Device = u8"] {
+        assert!(is_role(line), "{line}");
+    }
+    for line in [
+        "enum flysch_x::UfsError",
+        "flysch_x::UfsError::Device(u8)",
+        "impl Error for flysch_x::UfsError",
+    ] {
+        assert!(!is_role(line), "{line}");
+    }
 }

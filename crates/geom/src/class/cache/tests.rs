@@ -12,7 +12,7 @@ fn told(graph: &Graph, geom: GeomId, name: &str) -> String {
     config.into_iter().find(|(key, _)| *key == name).unwrap().1
 }
 
-fn read(graph: &mut Graph, offset: u64, len: usize) -> Result<Vec<u8>, block::Error> {
+fn read(graph: &mut Graph, offset: u64, len: usize) -> Result<Vec<u8>, block::BlockError> {
     let open = graph.open(graph.provider("cache/c").unwrap(), Access::READ).unwrap();
     let mut bytes = vec![0; len];
     let done = graph.io(open, Io::Read { offset, to: &mut bytes });
@@ -28,7 +28,7 @@ fn what_was_read_is_not_read_again_until_it_is_written() {
         Memory { bytes: (0..size).map(|at| (at / 4096) as u8).collect(), ..Memory::new(0) };
     let disk = MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
     graph.settle();
-    let options = Options { block_size: 4096, size: 100 };
+    let options = CacheOptions { block_size: 4096, size: 100 };
     label(&mut graph, "c", disk, (options, false)).unwrap();
     let geom = graph.geom("CACHE", "c").unwrap();
     let whole = graph.provider("cache/c").unwrap();
@@ -66,10 +66,10 @@ fn what_was_read_is_not_read_again_until_it_is_written() {
     assert_eq!(read(&mut graph, 149 * 4096, 512).unwrap(), [149; 512]);
     reset(&mut graph, geom);
     assert_eq!(told(&graph, geom, "Reads"), "0");
-    configure(&mut graph, geom, Options { block_size: 8192, size: 200 }).unwrap();
+    configure(&mut graph, geom, CacheOptions { block_size: 8192, size: 200 }).unwrap();
     assert_eq!(told(&graph, geom, "UsedEntries"), "0");
     assert_eq!(read(&mut graph, 8192, 512).unwrap(), [2; 512]);
-    let wrong = configure(&mut graph, geom, Options { block_size: 3000, size: 100 });
+    let wrong = configure(&mut graph, geom, CacheOptions { block_size: 3000, size: 100 });
     assert_eq!(wrong.unwrap_err().kind, Kind::Invalid);
     crate::class::destroy(&mut graph, geom, false).unwrap();
     crate::class::clear(&mut graph, "CACHE", disk).unwrap();
@@ -81,11 +81,11 @@ fn a_bad_sector_beside_what_is_wanted_does_no_harm() {
     let mut graph = Graph::new(&all(), 1);
     let disk = MD.insert(&mut graph, "md0", Box::new(Memory::new(1 << 20))).unwrap();
     graph.settle();
-    let under = nop::create(&mut graph, disk, nop::Options::default()).unwrap();
-    create(&mut graph, "c", under, Options::default()).unwrap();
+    let under = nop::create(&mut graph, disk, nop::NopOptions::default()).unwrap();
+    create(&mut graph, "c", under, CacheOptions::default()).unwrap();
     let nop = graph.geom("NOP", "md0.nop").unwrap();
     // One read fails: the one of the block.
-    let fail = |options: &mut nop::Options| {
+    let fail = |options: &mut nop::NopOptions| {
         (options.read_failures, options.fail_only) = (100, Some(1));
     };
     nop::configure(&mut graph, nop, fail).unwrap();

@@ -65,7 +65,7 @@ impl Server for Program {
     }
 }
 
-fn gate(options: Options) -> (Graph, ProviderId, Rc<RefCell<Mood>>) {
+fn gate(options: GateOptions) -> (Graph, ProviderId, Rc<RefCell<Mood>>) {
     let mut graph = Graph::new(&all(), 1);
     let mood = Rc::new(RefCell::new(Mood::Good));
     let bytes = Rc::new(RefCell::new(vec![0; 1 << 20]));
@@ -75,8 +75,8 @@ fn gate(options: Options) -> (Graph, ProviderId, Rc<RefCell<Mood>>) {
     (graph, provider, mood)
 }
 
-fn read(graph: &mut Graph, provider: ProviderId) -> Result<u8, block::Error> {
-    let open = graph.open(provider, Access::READ).map_err(|_| block::Error::Gone)?;
+fn read(graph: &mut Graph, provider: ProviderId) -> Result<u8, block::BlockError> {
+    let open = graph.open(provider, Access::READ).map_err(|_| block::BlockError::Gone)?;
     let mut bytes = [0; 512];
     let done = graph.io(open, Io::Read { offset: 4096, to: &mut bytes });
     graph.shut(open);
@@ -91,7 +91,7 @@ fn told(graph: &Graph, name: &str) -> String {
 
 #[test]
 fn a_program_outside_is_a_provider_as_any_other() {
-    let (mut graph, provider, mood) = gate(Options::default());
+    let (mut graph, provider, mood) = gate(GateOptions::default());
     assert_eq!(graph[provider].name, "ggate0");
     let open = graph.open(provider, Access::ALONE).unwrap();
     graph.io(open, Io::Write { offset: 4096, from: &[5; 512] }).unwrap();
@@ -107,15 +107,15 @@ fn a_program_outside_is_a_provider_as_any_other() {
     assert_eq!(read(&mut graph, label), Ok(5));
     // It vanishes: everything above it is removed too, and nothing panics.
     *mood.borrow_mut() = Mood::Vanishes;
-    assert_eq!(read(&mut graph, label), Err(block::Error::Gone));
+    assert_eq!(read(&mut graph, label), Err(block::BlockError::Gone));
     assert!(graph.provider("label/far").is_err() && graph.provider("ggate0").is_err());
 }
 
 #[test]
 fn what_a_server_says_wrongly_is_dropped() {
-    let (mut graph, provider, mood) = gate(Options::default());
+    let (mut graph, provider, mood) = gate(GateOptions::default());
     *mood.borrow_mut() = Mood::Lies;
-    assert!(matches!(read(&mut graph, provider), Err(block::Error::Device(_))));
+    assert!(matches!(read(&mut graph, provider), Err(block::BlockError::Device(_))));
     let before: u64 = told(&graph, "dropped").parse().unwrap();
     assert!(before >= 3, "{before}");
     *mood.borrow_mut() = Mood::Good;
@@ -124,12 +124,12 @@ fn what_a_server_says_wrongly_is_dropped() {
 
 #[test]
 fn who_never_answers_has_a_bounded_queue() {
-    let options = Options { queue: 4, turns: 10, read_only: true, ..Options::default() };
+    let options = GateOptions { queue: 4, turns: 10, read_only: true, ..GateOptions::default() };
     let (mut graph, provider, mood) = gate(options);
     assert!(graph.open(provider, Access::ALONE).is_err());
     *mood.borrow_mut() = Mood::Silent;
     for _ in 0..20 {
-        assert_eq!(read(&mut graph, provider), Err(block::Error::TimedOut));
+        assert_eq!(read(&mut graph, provider), Err(block::BlockError::TimedOut));
     }
     assert_eq!((told(&graph, "queue_count"), told(&graph, "timeouts")), ("4".into(), "20".into()));
     // A late answer belongs to nobody; afterwards everything works as before.
@@ -145,12 +145,12 @@ fn who_never_answers_has_a_bounded_queue() {
 fn a_mirror_goes_on_when_the_server_of_its_half_vanishes() {
     for looks in [false, true] {
         let (mut graph, far, mood) =
-            gate(Options { name: Some("far".into()), ..Options::default() });
+            gate(GateOptions { name: Some("far".into()), ..GateOptions::default() });
         assert_eq!(graph[far].name, "far");
         let near = Box::new(super::super::disk::Memory::new(1 << 20));
         let near = super::super::disk::MD.insert(&mut graph, "near", near).unwrap();
         graph.settle();
-        let options = mirror::Options::default();
+        let options = mirror::MirrorOptions::default();
         mirror::label(&mut graph, "gm", &[far, near], &options).unwrap();
         let whole = graph.provider("mirror/gm").unwrap();
         let open = graph.open(whole, Access::ALONE).unwrap();
@@ -183,7 +183,7 @@ fn names_are_checked() {
         let program = Program { bytes, mood, held: Vec::new(), turns: 0 };
         let shape =
             Shape { media_size: 1 << 20, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
-        let options = Options { name: Some(name.into()), ..Options::default() };
+        let options = GateOptions { name: Some(name.into()), ..GateOptions::default() };
         assert!(create(&mut graph, Box::new(program), (shape, options)).is_err(), "{name:?}");
     }
 }

@@ -17,7 +17,7 @@ use flysch_wire::geom::mirror::{disk_flags, flags};
 
 use super::{Class, Config, News, Object, Requests};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -34,8 +34,9 @@ mod verbs;
 pub(crate) use request::is_components;
 pub use resize::resize;
 pub use verbs::{
-    Configure, Options, activate, clear, configure, create, deactivate, destroy, forget, insert,
-    label, prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
+    Configure, MirrorOptions, activate, clear, configure, create, deactivate, destroy, forget,
+    insert, label, prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece,
+    take_spares,
 };
 
 /// The type of the class.
@@ -120,18 +121,18 @@ impl State {
     }
 }
 
-fn state(graph: &Graph, geom: GeomId) -> Result<&State, Error> {
-    let missing = || Error::not_found(&graph[geom].name, "geom of class MIRROR");
+fn state(graph: &Graph, geom: GeomId) -> Result<&State, GeomError> {
+    let missing = || GeomError::not_found(&graph[geom].name, "geom of class MIRROR");
     graph.state(geom).ok_or_else(missing)
 }
 
-fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
+fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, GeomError> {
     let name = graph[geom].name.clone();
-    graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "geom of class MIRROR"))
+    graph.state_mut(geom).ok_or_else(|| GeomError::not_found(name, "geom of class MIRROR"))
 }
 
 /// Writes the metadata of one component.
-fn write_metadata(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(), Error> {
+fn write_metadata(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(), GeomError> {
     let state = state(graph, geom)?;
     let disk = state.disks.iter().find(|disk| disk.consumer == consumer);
     let Some(disk) = disk.filter(|_| !state.is_manual) else { return Ok(()) };
@@ -151,7 +152,7 @@ fn write_metadata(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Resu
     graph
         .io(consumer, Io::Write { offset: at, from: &sector })
         .and_then(|()| graph.io(consumer, Io::Flush))
-        .map_err(|error| Error::io(name, error))
+        .map_err(|error| GeomError::io(name, error))
 }
 
 /// Changes and writes the metadata of every component selected by `which`. Components that cannot
@@ -161,7 +162,7 @@ fn update(
     geom: GeomId,
     which: impl Fn(&Disk) -> bool,
     change: impl Fn(&mut wire::Mirror),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     let mut chosen = Vec::new();
     for disk in state.disks.iter_mut().filter(|disk| which(disk)) {
@@ -174,7 +175,7 @@ fn update(
         match write_metadata(graph, geom, consumer) {
             Ok(()) => written += 1,
             Err(error) => {
-                let is_gone = error.kind == Kind::Io(block::Error::Gone);
+                let is_gone = error.kind == Kind::Io(block::BlockError::Gone);
                 first = first.and(Err(error));
                 request::lose(graph, geom, consumer, is_gone);
             }
@@ -208,7 +209,7 @@ fn update_at_once(
     graph: &mut Graph,
     geom: GeomId,
     change: impl Fn(&mut wire::Mirror),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let active = state(graph, geom)?.disks.iter().filter(|disk| disk.part == Part::Active);
     let active: Vec<ConsumerId> = active.map(|disk| disk.consumer).collect();
     let is_other = |disk: &Disk| active.iter().skip(1).any(|other| *other == disk.consumer);
@@ -232,13 +233,13 @@ fn update_at_once(
     }
 }
 
-fn consumer_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
+fn consumer_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, GeomError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut disks = state(graph, geom)?.disks.iter().map(|disk| disk.consumer);
     let is_it = |c: &ConsumerId| graph[*c].provider.is_some_and(|p| graph[p].name == name);
     disks.find(is_it).ok_or_else(|| {
         let cause = format!("is not a component of mirror {}", graph[geom].name);
-        Error::new(Kind::NotFound, name, cause)
+        GeomError::new(Kind::NotFound, name, cause)
     })
 }
 
@@ -298,14 +299,19 @@ impl Class for Mirror {
         }
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         let geom = graph[provider].geom;
         let Ok(state) = state(graph, geom) else { return Ok(()) };
         let is_written = |disk: &&Disk| disk.part.is_written();
         let mut written = state.disks.iter().filter(is_written);
         if change.write > 0 && written.any(|disk| graph[disk.consumer].access.write == 0) {
             let name = &graph[provider].name;
-            return Err(Error::io(name, block::Error::WriteProtected));
+            return Err(GeomError::io(name, block::BlockError::WriteProtected));
         }
         let open = graph[provider].access.write;
         if open > 0 && open + change.write == 0 {
@@ -323,7 +329,7 @@ impl Class for Mirror {
             }
             News::Failed(consumer, error) => {
                 let geom = graph[consumer].geom;
-                request::lose(graph, geom, consumer, error == block::Error::Gone);
+                request::lose(graph, geom, consumer, error == block::BlockError::Gone);
                 let is_dirty = graph.state::<State>(geom).is_some_and(|state| state.dirty);
                 if is_dirty && let Err(error) = request::mark_dirty(graph, geom) {
                     let name = graph[geom].name.clone();
@@ -366,7 +372,7 @@ impl Requests for Mirror {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         request::start(graph, graph[provider].geom, io)
     }
 
@@ -375,11 +381,11 @@ impl Requests for Mirror {
         graph: &mut Graph,
         provider: ProviderId,
         writes: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         let geom = graph[provider].geom;
         if writes {
             let name = graph[provider].name.clone();
-            request::mark_dirty(graph, geom).map_err(|error| Error::io(name, error))?;
+            request::mark_dirty(graph, geom).map_err(|error| GeomError::io(name, error))?;
         }
         let state = state(graph, geom)?;
         let component = |disk: &Disk| MirrorComponent {
@@ -447,6 +453,6 @@ fn disk_config(state: &State, disk: &Disk) -> Config {
     config
 }
 
-fn name_of(text: &str) -> Result<Name<16>, Error> {
-    Name::new(text).ok_or_else(|| Error::invalid(text, "a name must have 1 to 15 bytes"))
+fn name_of(text: &str) -> Result<Name<16>, GeomError> {
+    Name::new(text).ok_or_else(|| GeomError::invalid(text, "a name must have 1 to 15 bytes"))
 }

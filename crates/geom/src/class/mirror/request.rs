@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::Error;
+use flysch_api::block::BlockError;
 use flysch_wire::geom::mirror::{Balance, disk_flags};
 
 use super::{Disk, Part, State, update};
@@ -13,13 +13,13 @@ use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
 /// Whether an error is the fault of the component, not of the request.
-pub(crate) fn is_components(error: Error) -> bool {
-    use Error::{BadData, Misaligned, OutOfRange, Unsupported};
+pub(crate) fn is_components(error: BlockError) -> bool {
+    use BlockError::{BadData, Misaligned, OutOfRange, Unsupported};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported)
 }
 
 /// Performs a request.
-pub(super) fn start(graph: &mut Graph, geom: GeomId, io: Io<'_>) -> Result<(), Error> {
+pub(super) fn start(graph: &mut Graph, geom: GeomId, io: Io<'_>) -> Result<(), BlockError> {
     match io {
         Io::Read { offset, to } => read(graph, geom, offset, to),
         Io::Flush => all(graph, geom, Io::Flush),
@@ -51,8 +51,8 @@ fn order(state: &mut State, offset: u64) -> Vec<ConsumerId> {
     order
 }
 
-fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-    let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
+fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
+    let state = graph.state_mut::<State>(geom).ok_or(BlockError::Gone)?;
     let common = state.common;
     let sector = u64::from(common.sector_size);
     let slice = u64::from(common.slice).next_multiple_of(sector).max(sector) as usize;
@@ -67,9 +67,9 @@ fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(
 
 /// Reads from one component. If that fails, another one is read and its data is written over the
 /// unreadable sectors; a component that cannot be repaired that way is dropped.
-fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-    let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
-    let mut failed: Vec<(ConsumerId, Error)> = Vec::new();
+fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
+    let state = graph.state_mut::<State>(geom).ok_or(BlockError::Gone)?;
+    let mut failed: Vec<(ConsumerId, BlockError)> = Vec::new();
     let mut done = false;
     for consumer in order(state, offset) {
         match graph.io(consumer, Io::Read { offset, to }) {
@@ -88,11 +88,11 @@ fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Resu
     }
     if !done {
         // The last copy is never dropped.
-        return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
+        return Err(failed.first().map_or(BlockError::Gone, |(_, error)| *error));
     }
     for (consumer, error) in failed {
-        if error == Error::Gone || !mend(graph, consumer, offset, to) {
-            lose(graph, geom, consumer, error == Error::Gone);
+        if error == BlockError::Gone || !mend(graph, consumer, offset, to) {
+            lose(graph, geom, consumer, error == BlockError::Gone);
         }
     }
     Ok(())
@@ -114,8 +114,8 @@ fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> b
 }
 
 /// Performs a request on every component that is written.
-fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
-    let state = graph.state::<State>(geom).ok_or(Error::Gone)?;
+fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), BlockError> {
+    let state = graph.state::<State>(geom).ok_or(BlockError::Gone)?;
     let written = state.disks.iter().filter(|disk| disk.part.is_written());
     let chosen: Vec<(ConsumerId, Part)> = written.map(|disk| (disk.consumer, disk.part)).collect();
     let mut failed = Vec::new();
@@ -128,20 +128,20 @@ fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
         }
     }
     if good == 0 {
-        return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
+        return Err(failed.first().map_or(BlockError::Gone, |(_, error)| *error));
     }
     for (consumer, error) in failed {
-        lose(graph, geom, consumer, error == Error::Gone);
+        lose(graph, geom, consumer, error == BlockError::Gone);
     }
     Ok(())
 }
 
 /// Before the first write: the components are marked as possibly different, and missing ones fall
 /// behind.
-pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), BlockError> {
     loop {
         let step = step(graph);
-        let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
+        let state = graph.state_mut::<State>(geom).ok_or(BlockError::Gone)?;
         if state.dirty && !state.bump {
             return Ok(());
         }
@@ -229,7 +229,7 @@ pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gon
         let _ = update(graph, geom, |_| true, |metadata| metadata.gen_id = generation);
     }
     if running && left == 0 || empty {
-        graph.wither_geom(geom, Error::Gone);
+        graph.wither_geom(geom, BlockError::Gone);
         graph.settle_orphans();
     }
     release(graph, consumer);

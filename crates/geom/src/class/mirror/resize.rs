@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::verbs::check_automatic;
 use super::{Part, State, state, state_mut, update};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
@@ -20,11 +20,11 @@ const PIECE: u64 = 1 << 20;
 ///
 /// # Errors
 /// If it is open, if a component is missing, or if there is no room.
-pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), Error> {
+pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), GeomError> {
     check_automatic(graph, geom)?;
     let there = state(graph, geom)?;
     let name = graph[geom].name.clone();
-    let busy = |cause: &str| Error::new(Kind::Busy, &name, cause);
+    let busy = |cause: &str| GeomError::new(Kind::Busy, &name, cause);
     if there.active() != usize::from(there.common.all) {
         return Err(busy("is not complete: a missing component would keep its size"));
     }
@@ -42,7 +42,7 @@ pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), 
     if new == 0 || new > most {
         let cause =
             format!("{} bytes are wanted, but its components have {most}", size.unwrap_or(0));
-        return Err(Error::new(Kind::NoSpace, &name, cause));
+        return Err(GeomError::new(Kind::NoSpace, &name, cause));
     }
     let old = there.common.media_size;
     if new == old {
@@ -78,9 +78,9 @@ fn make_equal(
     geom: GeomId,
     disks: &[ConsumerId],
     (old, new): (u64, u64),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let name = graph[geom].name.clone();
-    let fail = |error| Error::io(&name, error);
+    let fail = |error| GeomError::io(&name, error);
     let Some((first, others)) = disks.split_first() else { return Ok(()) };
     let mut bytes = vec![0; PIECE as usize];
     let mut at = old;

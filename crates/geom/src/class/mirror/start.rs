@@ -9,7 +9,7 @@ use flysch_wire::geom::mirror::{disk_flags, flags};
 
 use super::{Disk, MIRROR, Part, State, has_all, is_whole, request};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Shape;
 use crate::object::{GeomId, ProviderId};
@@ -19,15 +19,14 @@ pub(super) fn join(
     graph: &mut Graph,
     under: ProviderId,
     metadata: &wire::Mirror,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let name = metadata.name.as_str();
     let known =
         graph.objects().geoms_of("MIRROR").find(|(_, geom)| geom.name == name).map(|(id, _)| id);
     let mut metadata = *metadata;
     let part = match known.and_then(|geom| graph.state::<State>(geom)) {
-        Some(state) => {
-            part_in(state, &mut metadata).map_err(|cause| Error::new(Kind::Invalid, name, cause))?
-        }
+        Some(state) => part_in(state, &mut metadata)
+            .map_err(|cause| GeomError::new(Kind::Invalid, name, cause))?,
         None => Part::New,
     };
     let is_new = known.is_none();

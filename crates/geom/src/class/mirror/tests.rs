@@ -2,7 +2,7 @@ use alloc::boxed::Box;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::Error as IoError;
+use flysch_api::block::BlockError as IoError;
 
 use super::*;
 use crate::all;
@@ -20,7 +20,7 @@ fn nops(count: usize) -> (Graph, Vec<ProviderId>) {
         let memory = Box::new(Memory::new(SIZE + 512 * number));
         let disk = MD.insert(&mut graph, &format!("md{number}"), memory).unwrap();
         graph.settle();
-        nops.push(nop::create(&mut graph, disk, nop::Options::default()).unwrap());
+        nops.push(nop::create(&mut graph, disk, nop::NopOptions::default()).unwrap());
     }
     (graph, nops)
 }
@@ -28,7 +28,7 @@ fn nops(count: usize) -> (Graph, Vec<ProviderId>) {
 /// The names are recorded because the disks below the NOPs end with the same sector.
 fn mirror(balance: Balance, count: usize) -> (Graph, GeomId) {
     let (mut graph, under) = nops(count);
-    let options = Options { balance, hardcode: true, ..Options::default() };
+    let options = MirrorOptions { balance, hardcode: true, ..MirrorOptions::default() };
     label(&mut graph, "gm", &under, &options).unwrap();
     let geom = graph.geom("MIRROR", "gm").unwrap();
     (graph, geom)
@@ -58,7 +58,7 @@ fn read(graph: &mut Graph, offset: u64, len: usize) -> Result<Vec<u8>, IoError> 
     done.map(|()| bytes)
 }
 
-fn fail(graph: &mut Graph, number: usize, change: impl FnOnce(&mut nop::Options)) {
+fn fail(graph: &mut Graph, number: usize, change: impl FnOnce(&mut nop::NopOptions)) {
     let geom = graph.geom("NOP", &format!("md{number}.nop")).unwrap();
     nop::configure(graph, geom, change).unwrap();
 }
@@ -168,7 +168,7 @@ fn halves_that_were_written_apart_are_not_taken_for_equal() {
     for seed in 1..20 {
         let mut graph = with(seed, &[("a", &[0; SIZE]), ("b", &[0; SIZE])]);
         let under = ["a", "b"].map(|name| graph.provider(name).unwrap());
-        label(&mut graph, "gm", &under, &Options::default()).unwrap();
+        label(&mut graph, "gm", &under, &MirrorOptions::default()).unwrap();
         write(&mut graph, 0, 1, 8192).unwrap();
         let [mut a, mut b] = ["a", "b"].map(|name| bytes(&mut graph, name));
         for (name, half, byte) in [("a", &mut a, 2), ("b", &mut b, 3)] {
@@ -243,7 +243,7 @@ fn images(graph: &mut Graph, count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn unclean_halves_are_made_equal() {
     let (mut graph, under) = nops(2);
-    let options = Options { balance: Balance::RoundRobin, ..Options::default() };
+    let options = MirrorOptions { balance: Balance::RoundRobin, ..MirrorOptions::default() };
     label(&mut graph, "gm", &under, &options).unwrap();
     let provider = graph.provider("mirror/gm").unwrap();
     let open = graph.open(provider, Access::ALONE).unwrap();
@@ -270,7 +270,7 @@ fn unclean_halves_are_made_equal() {
 #[test]
 fn a_mirror_gets_another_size_and_what_it_gains_is_equal() {
     let (mut graph, under) = nops(2);
-    let small = Options { hardcode: true, ..Options::default() };
+    let small = MirrorOptions { hardcode: true, ..MirrorOptions::default() };
     label(&mut graph, "gm", &under, &small).unwrap();
     let geom = graph.geom("MIRROR", "gm").unwrap();
     let provider = graph.provider("mirror/gm").unwrap();
@@ -307,7 +307,7 @@ fn grown(graph: &mut Graph, half: u64, whole: u64) {
 #[test]
 fn a_spare_waits_until_a_component_is_away() {
     let (mut graph, under) = nops(3);
-    let options = Options { hardcode: true, ..Options::default() };
+    let options = MirrorOptions { hardcode: true, ..MirrorOptions::default() };
     label(&mut graph, "gm", &under[..2], &options).unwrap();
     let geom = graph.geom("MIRROR", "gm").unwrap();
     write(&mut graph, 0, 7, 4096).unwrap();

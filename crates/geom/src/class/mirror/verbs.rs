@@ -15,7 +15,7 @@ use super::{
     update_at_once, with_all, write_metadata,
 };
 use crate::class::{array, guard, write_last};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -29,7 +29,7 @@ const SPARE: u64 = disk_flags::INACTIVE | disk_flags::FORCE_SYNC;
 
 /// The parameters of `label`.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct MirrorOptions {
     /// How reads are distributed.
     pub balance: Balance,
     /// Bytes of a slice, for [`Balance::Split`].
@@ -44,7 +44,7 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Default for Options {
+impl Default for MirrorOptions {
     fn default() -> Self {
         Self {
             balance: Balance::Load,
@@ -78,16 +78,16 @@ fn components(
     graph: &mut Graph,
     name: &str,
     (under, kept): (&[ProviderId], fn(u32) -> u64),
-    options: &Options,
-) -> Result<Vec<(ProviderId, wire::Mirror)>, Error> {
+    options: &MirrorOptions,
+) -> Result<Vec<(ProviderId, wire::Mirror)>, GeomError> {
     let wire_name = name_of(name)?;
     if under.is_empty() || under.len() > 255 {
-        return Err(Error::invalid(name, "a mirror must have 1 to 255 components"));
+        return Err(GeomError::invalid(name, "a mirror must have 1 to 255 components"));
     }
     if under.len() > 1 {
         array::check(graph, name, under)?;
     } else if graph.geom("MIRROR", name).is_ok() {
-        return Err(Error::new(Kind::Exists, name, "a mirror of this name already exists"));
+        return Err(GeomError::new(Kind::Exists, name, "a mirror of this name already exists"));
     }
     for &provider in under {
         guard::last_sector_unless(graph, "MIRROR", provider, options.force)?;
@@ -97,7 +97,7 @@ fn components(
     let least = under.iter().map(room).min().unwrap_or(0);
     let media_size = least / u64::from(sector_size) * u64::from(sector_size);
     if media_size == 0 {
-        return Err(Error::invalid(name, "its components are too small"));
+        return Err(GeomError::invalid(name, "its components are too small"));
     }
     let mut bits = 0;
     bits |= if options.no_auto_sync { flags::NO_AUTO_SYNC } else { 0 };
@@ -138,15 +138,15 @@ pub fn create(
     graph: &mut Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &MirrorOptions,
+) -> Result<(), GeomError> {
     let components = components(graph, name, (under, |_| 0), options)?;
     for (provider, metadata) in components {
         let joined = start::join(graph, provider, &metadata);
         if let Ok(geom) = graph.geom("MIRROR", name) {
             match joined {
                 Ok(()) => state_mut(graph, geom)?.is_manual = true,
-                Err(_) => graph.wither_geom(geom, block::Error::Gone),
+                Err(_) => graph.wither_geom(geom, block::BlockError::Gone),
             }
         }
         joined?;
@@ -156,10 +156,10 @@ pub fn create(
 }
 
 /// A mirror without metadata cannot be changed permanently.
-pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> {
+pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), GeomError> {
     if state(graph, geom)?.is_manual {
         let cause = "was made by `create`, and has no metadata; make it by `label` to do this";
-        return Err(Error::invalid(&graph[geom].name, cause));
+        return Err(GeomError::invalid(&graph[geom].name, cause));
     }
     Ok(())
 }
@@ -173,8 +173,8 @@ pub fn label(
     graph: &mut Graph,
     name: &str,
     under: &[ProviderId],
-    options: &Options,
-) -> Result<(), Error> {
+    options: &MirrorOptions,
+) -> Result<(), GeomError> {
     let labels = components(graph, name, (under, u64::from), options)?;
     let id = labels.first().map(|(_, metadata)| metadata.id);
     let written = write_labels(graph, &labels);
@@ -195,7 +195,7 @@ pub fn label(
 
 /// Writes the labels of a new mirror so that a power cut leaves none or all of it: until the last
 /// one is written, no component is whole by itself, and from then on all of them are.
-fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Result<(), Error> {
+fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Result<(), GeomError> {
     let Some(((last, metadata), others)) = labels.split_last() else { return Ok(()) };
     for (provider, metadata) in others {
         write_last(graph, *provider, |sector| with_all(*metadata).emit(sector))?;
@@ -211,7 +211,7 @@ fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Res
 ///
 /// # Errors
 /// If there is none.
-pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
+pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), GeomError> {
     guard::in_use(graph, provider)?;
     crate::class::clear(graph, "MIRROR", provider)
 }
@@ -225,13 +225,13 @@ pub fn insert(
     geom: GeomId,
     under: &[ProviderId],
     (priority, hardcode, force): (u8, bool, bool),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     check_automatic(graph, geom)?;
     let common = state(graph, geom)?.common;
     let name = graph[geom].name.clone();
     if state(graph, geom)?.disks.len() < usize::from(common.all) {
         let cause = "is not complete; first `mirror forget` the components that will not come back";
-        return Err(Error::new(Kind::Busy, name, cause));
+        return Err(GeomError::new(Kind::Busy, name, cause));
     }
     for &provider in under {
         guard::last_sector_unless(graph, "MIRROR", provider, force)?;
@@ -240,10 +240,10 @@ pub fn insert(
         if room < common.media_size || there.sector_size > common.sector_size {
             let needed = common.media_size + u64::from(there.sector_size);
             let cause = format!("has {} bytes, but {needed} are needed", there.media_size);
-            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+            return Err(GeomError::new(Kind::NoSpace, &there.name, cause));
         }
         if common.all == u8::MAX {
-            return Err(Error::invalid(&name, "a mirror must have 1 to 255 components"));
+            return Err(GeomError::invalid(&name, "a mirror must have 1 to 255 components"));
         }
         let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
         let provider_size = there.media_size;
@@ -268,7 +268,7 @@ pub fn insert(
         let written = graph
             .io(consumer, Io::Write { offset: at, from: &sector })
             .and_then(|()| graph.io(consumer, Io::Flush));
-        let counted = written.map_err(|error| Error::io(object, error)).and_then(|()| {
+        let counted = written.map_err(|error| GeomError::io(object, error)).and_then(|()| {
             state_mut(graph, geom)?.common.all = all;
             update(graph, geom, |_| true, |metadata| metadata.all = all)
         });
@@ -289,7 +289,7 @@ pub fn spare(
     geom: GeomId,
     under: &[ProviderId],
     (priority, hardcode, force): (u8, bool, bool),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     check_automatic(graph, geom)?;
     let common = state(graph, geom)?.common;
     for &provider in under {
@@ -299,7 +299,7 @@ pub fn spare(
         if room < common.media_size || there.sector_size > common.sector_size {
             let needed = common.media_size + u64::from(there.sector_size);
             let cause = format!("has {} bytes, but {needed} are needed", there.media_size);
-            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+            return Err(GeomError::new(Kind::NoSpace, &there.name, cause));
         }
         let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
         let name = if hardcoded.is_some() { disk_flags::HARDCODED } else { 0 };
@@ -324,7 +324,7 @@ pub fn spare(
 ///
 /// # Errors
 /// If one cannot.
-pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
+pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, GeomError> {
     let idle = graph
         .objects()
         .providers()
@@ -358,7 +358,7 @@ pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
 ///
 /// # Errors
 /// If it is the last active component, or not a component.
-pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
     let all = state(graph, geom)?.common.all.saturating_sub(1).max(1);
@@ -370,14 +370,14 @@ pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> 
     zeroed
 }
 
-fn zero(graph: &mut Graph, consumer: crate::ConsumerId) -> Result<(), Error> {
+fn zero(graph: &mut Graph, consumer: crate::ConsumerId) -> Result<(), GeomError> {
     let Some(provider) = graph[consumer].provider else { return Ok(()) };
     let (offset, name) = (graph[provider].last_sector(), graph[provider].name.clone());
     let zeros = vec![0; graph[provider].sector_size as usize];
     graph
         .io(consumer, Io::Write { offset, from: &zeros })
         .and_then(|()| graph.io(consumer, Io::Flush))
-        .map_err(|error| Error::io(name, error))
+        .map_err(|error| GeomError::io(name, error))
 }
 
 fn take_out(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) {
@@ -387,13 +387,13 @@ fn take_out(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) {
     request::release(graph, consumer);
 }
 
-fn check_not_last(graph: &Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+fn check_not_last(graph: &Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = consumer_of(graph, geom, name)?;
     let state = state(graph, geom)?;
     let others = state.disks.iter().filter(|disk| disk.consumer != consumer);
     if others.filter(|disk| disk.part == Part::Active).count() == 0 {
         let cause = format!("is the last good component of {}", graph[geom].name);
-        return Err(Error::new(Kind::Busy, name, cause));
+        return Err(GeomError::new(Kind::Busy, name, cause));
     }
     Ok(())
 }
@@ -402,7 +402,7 @@ fn check_not_last(graph: &Graph, geom: GeomId, name: &str) -> Result<(), Error> 
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     let all = state.disks.len() as u8;
     if state.common.all == all {
@@ -424,7 +424,7 @@ pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is the last active component, or not a component.
-pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     check_automatic(graph, geom)?;
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
@@ -449,7 +449,7 @@ pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Err
 ///
 /// # Errors
 /// If it was not taken out of this mirror.
-pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result<(), Error> {
+pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result<(), GeomError> {
     check_automatic(graph, geom)?;
     let sector = graph.peek_last(provider)?;
     let (name, id) = (graph[provider].name.clone(), state(graph, geom)?.common.id);
@@ -457,7 +457,7 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
         Ok(metadata) if metadata.id == id => metadata,
         _ => {
             let cause = format!("is not a component of mirror {}", graph[geom].name);
-            return Err(Error::new(Kind::NotFound, name, cause));
+            return Err(GeomError::new(Kind::NotFound, name, cause));
         }
     };
     let common = state(graph, geom)?.common;
@@ -475,7 +475,7 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
 ///
 /// # Errors
 /// If it is the last active component, or not a component.
-pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
     let sync_id = state(graph, geom)?.common.sync_id;
@@ -499,7 +499,7 @@ pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<(), Error> {
+pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<(), GeomError> {
     let common = &mut state_mut(graph, geom)?.common;
     common.balance = change.balance.unwrap_or(common.balance);
     common.slice = change.slice.unwrap_or(common.slice);
@@ -533,17 +533,17 @@ pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<
 ///
 /// # Errors
 /// If it is not a component.
-pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str, priority: u8) -> Result<(), Error> {
+pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str, priority: u8) -> Result<(), GeomError> {
     let consumer = consumer_of(graph, geom, name)?;
     let chosen = |disk: &super::Disk| disk.consumer == consumer;
     update(graph, geom, chosen, |metadata| metadata.priority = priority)
 }
 
-fn check_closed(graph: &Graph, geom: GeomId) -> Result<(), Error> {
+fn check_closed(graph: &Graph, geom: GeomId) -> Result<(), GeomError> {
     let open = graph[geom].providers.iter().find(|&&p| graph[p].access != crate::Access::NONE);
     open.map_or(Ok(()), |&open| {
         let cause = format!("is open ({}); close it first", graph[open].access);
-        Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause))
+        Err(GeomError::new(Kind::Busy, graph[open].name.to_string(), cause))
     })
 }
 
@@ -551,7 +551,7 @@ fn check_closed(graph: &Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is open, unless `force`.
-pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     if !force {
         check_closed(graph, geom)?;
     }
@@ -561,7 +561,7 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
         graph.close(consumer);
         graph.settle();
     }
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     Ok(())
 }
@@ -570,7 +570,7 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is open, or cannot be written.
-pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     if !force {
         check_closed(graph, geom)?;
     }
@@ -592,7 +592,7 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     let mut disks: Vec<_> = disks.iter().map(|disk| disk.consumer).collect();
     disks.sort_by_key(|consumer| Some(*consumer) != first);
     let zeroed: Vec<_> = disks.into_iter().map(|consumer| zero(graph, consumer)).collect();
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     zeroed.into_iter().collect()
 }
@@ -606,7 +606,7 @@ pub fn synchronize(
     graph: &mut Graph,
     geom: GeomId,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<usize, Error> {
+) -> Result<usize, GeomError> {
     let mut rebuilt = 0;
     while let Some((done, all)) = synchronize_piece(graph, geom, PIECE)? {
         progress(done, all);
@@ -628,10 +628,10 @@ pub fn synchronize_piece(
     graph: &mut Graph,
     geom: GeomId,
     length: u64,
-) -> Result<Option<(u64, u64)>, Error> {
+) -> Result<Option<(u64, u64)>, GeomError> {
     let (name, common) = (graph[geom].name.clone(), state(graph, geom)?.common);
     let (size, sync_id) = (common.media_size, common.sync_id);
-    let fail = |error| Error::io(&name, error);
+    let fail = |error| GeomError::io(&name, error);
     let waits = |disk: &&super::Disk| disk.part == Part::Synchronizing;
     let Some(disk) = state(graph, geom)?.disks.iter().find(waits) else { return Ok(None) };
     let (to, kept) = (disk.consumer, disk.metadata.sync_offset);
@@ -673,8 +673,8 @@ fn copied(
     graph: &mut Graph,
     geom: GeomId,
     consumer: crate::ConsumerId,
-) -> Result<&mut super::Disk, Error> {
-    let gone = Error::io(&graph[geom].name, block::Error::Gone);
+) -> Result<&mut super::Disk, GeomError> {
+    let gone = GeomError::io(&graph[geom].name, block::BlockError::Gone);
     let mut disks = state_mut(graph, geom)?.disks.iter_mut();
     disks.find(|disk| disk.consumer == consumer).ok_or(gone)
 }

@@ -15,7 +15,7 @@ use flysch_wire::geom::multipath::Mode;
 
 use super::{Class, Config, News, Object, Requests, Value};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -92,14 +92,14 @@ impl State {
     }
 }
 
-fn state(graph: &Graph, geom: GeomId) -> Result<&State, Error> {
-    let missing = || Error::not_found(&graph[geom].name, "geom of class MULTIPATH");
+fn state(graph: &Graph, geom: GeomId) -> Result<&State, GeomError> {
+    let missing = || GeomError::not_found(&graph[geom].name, "geom of class MULTIPATH");
     graph.state(geom).ok_or_else(missing)
 }
 
-fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
+fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, GeomError> {
     let name = graph[geom].name.clone();
-    graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "geom of class MULTIPATH"))
+    graph.state_mut(geom).ok_or_else(|| GeomError::not_found(name, "geom of class MULTIPATH"))
 }
 
 /// The name of a path's provider.
@@ -149,7 +149,7 @@ fn new(graph: &mut Graph, name: &str, (label, uuid, mode): (Name<16>, Uuid, Mode
 type Uuid = Option<Name<40>>;
 
 /// Adds a path. The first one makes the provider appear.
-fn join(graph: &mut Graph, geom: GeomId, under: ProviderId) -> Result<(), Error> {
+fn join(graph: &mut Graph, geom: GeomId, under: ProviderId) -> Result<(), GeomError> {
     let consumer = graph.new_consumer(geom);
     let joined = graph.attach(consumer, under).and_then(|()| {
         // What cannot be written can still be read.
@@ -186,7 +186,11 @@ fn join(graph: &mut Graph, geom: GeomId, under: ProviderId) -> Result<(), Error>
 }
 
 /// Finds or makes the geom of a label, and adds a path to it.
-fn arrive(graph: &mut Graph, under: ProviderId, label: &wire::Multipath) -> Result<String, Error> {
+fn arrive(
+    graph: &mut Graph,
+    under: ProviderId,
+    label: &wire::Multipath,
+) -> Result<String, GeomError> {
     let same = |&geom: &GeomId| {
         graph.state::<State>(geom).is_some_and(|state| state.uuid == Some(label.uuid))
     };
@@ -195,10 +199,10 @@ fn arrive(graph: &mut Graph, under: ProviderId, label: &wire::Multipath) -> Resu
         let (state, name) = (state(graph, geom)?, graph[geom].name.clone());
         if state.name != label.name || state.mode != label.mode {
             let cause = "its label has the same UUID but differs in the rest";
-            return Err(Error::invalid(name, cause));
+            return Err(GeomError::invalid(name, cause));
         }
         if let Some(cause) = objection(graph, geom, under) {
-            return Err(Error::invalid(name, cause));
+            return Err(GeomError::invalid(name, cause));
         }
         join(graph, geom, under)?;
         return Ok(name);
@@ -261,12 +265,17 @@ impl Class for Multipath {
         }
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         let Ok(state) = state(graph, graph[provider].geom) else { return Ok(()) };
         let mut paths = state.paths.iter();
         if change.write > 0 && !paths.any(|path| graph[path.consumer].access.write > 0) {
             let name = &graph[provider].name;
-            return Err(Error::io(name, block::Error::WriteProtected));
+            return Err(GeomError::io(name, block::BlockError::WriteProtected));
         }
         Ok(())
     }
@@ -326,7 +335,7 @@ impl Requests for Multipath {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         request::start(graph, graph[provider].geom, io)
     }
 
@@ -335,7 +344,7 @@ impl Requests for Multipath {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         let state = state(graph, graph[provider].geom)?;
         let path = |path: &Path| route::Path {
             consumer: path.consumer,
@@ -348,11 +357,11 @@ impl Requests for Multipath {
 }
 
 /// The path whose provider has this name.
-fn path_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
+fn path_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, GeomError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut paths = state(graph, geom)?.paths.iter().map(|path| path.consumer);
     paths.find(|&consumer| name_of(graph, consumer) == name).ok_or_else(|| {
         let cause = format!("is not a path of multipath {}", graph[geom].name);
-        Error::new(Kind::NotFound, name, cause)
+        GeomError::new(Kind::NotFound, name, cause)
     })
 }

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use flysch_api::block::Error;
+use flysch_api::block::BlockError;
 use flysch_wire::geom::multipath::Mode;
 
 use super::{State, name_of};
@@ -13,13 +13,13 @@ use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
 /// Whether an error is the fault of the path (`EIO` and `ENXIO` of FreeBSD), not of the request.
-pub(crate) fn is_paths(error: Error) -> bool {
-    use Error::{BadData, Misaligned, OutOfRange, Unsupported, WriteProtected};
+pub(crate) fn is_paths(error: BlockError) -> bool {
+    use BlockError::{BadData, Misaligned, OutOfRange, Unsupported, WriteProtected};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported | WriteProtected)
 }
 
 /// Performs a request over one path, and over the others as long as paths fail: once over each.
-pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
+pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), BlockError> {
     let mut tried: Vec<ConsumerId> = Vec::new();
     let mut last = None;
     while let Some(consumer) = choose(graph, geom, &io, &tried) {
@@ -39,9 +39,9 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(
 }
 
 /// Why there is no path at all for a request.
-fn none(graph: &Graph, geom: GeomId) -> Error {
+fn none(graph: &Graph, geom: GeomId) -> BlockError {
     let paths = graph.state::<State>(geom).map(|state| &state.paths[..]).unwrap_or_default();
-    if paths.is_empty() { Error::Gone } else { Error::WriteProtected }
+    if paths.is_empty() { BlockError::Gone } else { BlockError::WriteProtected }
 }
 
 /// The path for a request, among those on which it was not tried.
@@ -146,7 +146,7 @@ pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     let is_empty = state.paths.is_empty();
     if is_empty {
         graph.record.say(format!("MULTIPATH: destroying {name}"));
-        graph.wither_geom(geom, Error::Gone);
+        graph.wither_geom(geom, BlockError::Gone);
         graph.settle_orphans();
     } else {
         restore_others(graph, geom, &[]);

@@ -13,13 +13,13 @@ use flysch_wire::geom::multipath::Mode;
 use super::{join, name_of, new, objection, path_of, request, state, state_mut};
 use crate::access::Access;
 use crate::class::{guard, write_last};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 
-fn wire_name(text: &str) -> Result<Name<16>, Error> {
-    Name::new(text).ok_or_else(|| Error::invalid(text, "a name must have 1 to 15 bytes"))
+fn wire_name(text: &str) -> Result<Name<16>, GeomError> {
+    Name::new(text).ok_or_else(|| GeomError::invalid(text, "a name must have 1 to 15 bytes"))
 }
 
 /// A random UUID (version 4 of RFC 9562) as text.
@@ -37,30 +37,30 @@ fn uuid(graph: &mut Graph) -> Name<40> {
 }
 
 /// Whether providers can be paths to one disk: no duplicates, equal sizes, not in use.
-fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
+fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), GeomError> {
     let [first, ..] = under else {
-        return Err(Error::invalid(name, "needs a provider"));
+        return Err(GeomError::invalid(name, "needs a provider"));
     };
     if graph.geom("MULTIPATH", name).is_ok() {
-        return Err(Error::new(Kind::Exists, name, "a multipath of this name already exists"));
+        return Err(GeomError::new(Kind::Exists, name, "a multipath of this name already exists"));
     }
     let first = &graph[*first];
     for (at, &provider) in under.iter().enumerate() {
         let there = &graph[provider];
         if under[..at].contains(&provider) {
-            return Err(Error::invalid(&there.name, "is named twice"));
+            return Err(GeomError::invalid(&there.name, "is named twice"));
         }
         let (size, sector) = (there.media_size, there.sector_size);
         if sector != first.sector_size {
             let cause = format!("sector size {sector} different: {} has {}", first.name, {
                 first.sector_size
             });
-            return Err(Error::invalid(&there.name, cause));
+            return Err(GeomError::invalid(&there.name, cause));
         }
         if size != first.media_size {
             let cause =
                 format!("media size {size} different: {} has {}", first.name, first.media_size);
-            return Err(Error::invalid(&there.name, cause));
+            return Err(GeomError::invalid(&there.name, cause));
         }
         guard::in_use(graph, provider)?;
     }
@@ -77,7 +77,7 @@ pub fn label(
     name: &str,
     under: &[ProviderId],
     (mode, force): (Mode, bool),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let wire_name = wire_name(name)?;
     check(graph, name, under)?;
     if !force {
@@ -89,7 +89,7 @@ pub fn label(
     let there = &graph[first];
     let (media_size, sector_size) = (there.media_size, there.sector_size);
     if media_size <= u64::from(sector_size) {
-        return Err(Error::invalid(name, "its disk is too small"));
+        return Err(GeomError::invalid(name, "its disk is too small"));
     }
     let uuid = uuid(graph);
     let label = wire::Multipath { uuid, name: wire_name, sector_size, media_size, mode };
@@ -108,7 +108,7 @@ pub fn label(
             Ok(_) => format!("No metadata found on {other}. It is not a path of {first}"),
             Err(error) => format!("Unable to read metadata from {other}: {}", error.cause),
         };
-        seen = Err(Error::invalid(name, cause));
+        seen = Err(GeomError::invalid(name, cause));
         break;
     }
     match seen {
@@ -129,14 +129,14 @@ pub fn create(
     name: &str,
     under: &[ProviderId],
     (mode, force): (Mode, bool),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let wire_name = wire_name(name)?;
     check(graph, name, under)?;
     let geom = new(graph, name, (wire_name, None, mode));
     for (at, &provider) in under.iter().enumerate() {
         let cause = objection(graph, geom, provider).filter(|_| at > 0 && !force);
         let added = match cause {
-            Some(cause) => Err(Error::invalid(&graph[provider].name, cause)),
+            Some(cause) => Err(GeomError::invalid(&graph[provider].name, cause)),
             None => join(graph, geom, provider),
         };
         if let Err(error) = added {
@@ -159,10 +159,10 @@ pub fn add(
     geom: GeomId,
     provider: ProviderId,
     force: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let there = &graph[provider].name;
     if path_of(graph, geom, there).is_ok() {
-        return Err(Error::new(Kind::Exists, there, "provider is already there"));
+        return Err(GeomError::new(Kind::Exists, there, "provider is already there"));
     }
     guard::in_use(graph, provider)?;
     let size = graph[geom].providers.first().map(|&whole| graph[whole].media_size);
@@ -171,7 +171,7 @@ pub fn add(
             if state(graph, geom)?.uuid.is_some() { graph[provider].sector_size } else { 0 };
         // A different size is never possible.
         if !force || size.map(|size| size + u64::from(label)) != Some(graph[provider].media_size) {
-            return Err(Error::invalid(&graph[provider].name, cause));
+            return Err(GeomError::invalid(&graph[provider].name, cause));
         }
     }
     if !force && let Some(uuid) = state(graph, geom)?.uuid {
@@ -179,7 +179,7 @@ pub fn add(
         if !wire::Multipath::parse(&shown).is_ok_and(|label| label.uuid == uuid) {
             let (name, disk) = (&graph[provider].name, &graph[geom].name);
             let cause = format!("does not show the label of {disk}; --force adds it anyway");
-            return Err(Error::new(Kind::Foreign, name, cause));
+            return Err(GeomError::new(Kind::Foreign, name, cause));
         }
     }
     join(graph, geom, provider)?;
@@ -192,7 +192,7 @@ pub fn add(
 ///
 /// # Errors
 /// If it is not a path.
-pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = path_of(graph, geom, name)?;
     let (path, disk) = (name_of(graph, consumer), graph[geom].name.clone());
     if state(graph, geom)?.paths.len() == 1 {
@@ -216,7 +216,7 @@ fn close(graph: &mut Graph, consumer: ConsumerId) {
 ///
 /// # Errors
 /// If it is not a path.
-pub fn fail(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn fail(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = path_of(graph, geom, name)?;
     request::fault(graph, geom, consumer, ("by request", &[consumer]));
     Ok(())
@@ -226,7 +226,7 @@ pub fn fail(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is not a path.
-pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = path_of(graph, geom, name)?;
     let disk = graph[geom].name.clone();
     if let Some(path) = state_mut(graph, geom)?.path_mut(consumer).filter(|path| path.failed) {
@@ -241,7 +241,7 @@ pub fn restore(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
 ///
 /// # Errors
 /// If there is no such geom.
-pub fn rotate(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub fn rotate(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     let count = state.paths.len();
     let at = state.paths.iter().position(|path| Some(path.consumer) == state.active);
@@ -258,16 +258,16 @@ pub fn rotate(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is not a path, or has failed.
-pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomError> {
     let consumer = path_of(graph, geom, name)?;
     if state(graph, geom)?.paths.iter().any(|path| path.consumer == consumer && path.failed) {
         let cause = format!("is marked FAIL in {}; restore it first", graph[geom].name);
-        return Err(Error::invalid(name, cause));
+        return Err(GeomError::invalid(name, cause));
     }
     activate(graph, geom, consumer)
 }
 
-fn activate(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(), Error> {
+fn activate(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     state.active = Some(consumer);
     if state.mode != Mode::ActiveActive {
@@ -281,7 +281,7 @@ fn activate(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(),
 ///
 /// # Errors
 /// If there is no such geom.
-pub fn active(graph: &Graph, geom: GeomId) -> Result<String, Error> {
+pub fn active(graph: &Graph, geom: GeomId) -> Result<String, GeomError> {
     let state = state(graph, geom)?;
     let is_active = |consumer| state.mode == Mode::ActiveActive || state.active == Some(consumer);
     let active = state.paths.iter().filter(|path| !path.failed && is_active(path.consumer));
@@ -293,7 +293,7 @@ pub fn active(graph: &Graph, geom: GeomId) -> Result<String, Error> {
 ///
 /// # Errors
 /// If it cannot be written; the old mode stays then.
-pub fn configure(graph: &mut Graph, geom: GeomId, mode: Mode) -> Result<(), Error> {
+pub fn configure(graph: &mut Graph, geom: GeomId, mode: Mode) -> Result<(), GeomError> {
     let state = state(graph, geom)?;
     if let Some(uuid) = state.uuid {
         let name = state.name;
@@ -310,32 +310,32 @@ fn write(
     graph: &mut Graph,
     geom: GeomId,
     fill: impl FnOnce(&mut [u8], (u32, u64)),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let name = graph[geom].name.clone();
-    let gone = || Error::io(&name, block::Error::Gone);
+    let gone = || GeomError::io(&name, block::BlockError::Gone);
     let whole = *graph[geom].providers.first().ok_or_else(gone)?;
     let (sector_size, at) = (graph[whole].sector_size, graph[whole].media_size);
     let mut sector = vec![0; sector_size as usize];
     fill(&mut sector, (sector_size, at + u64::from(sector_size)));
     request::start(graph, geom, Io::Write { offset: at, from: &sector })
         .and_then(|()| request::start(graph, geom, Io::Flush))
-        .map_err(|error| Error::io(&name, error))
+        .map_err(|error| GeomError::io(&name, error))
 }
 
 /// Stops a disk; its label stays.
 ///
 /// # Errors
 /// If it is open, unless `force`.
-pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     let open = graph[geom].providers.iter().find(|&&p| graph[p].access != Access::NONE);
     if let (false, Some(&open)) = (force, open) {
         let cause = format!("is open ({}); close it first", graph[open].access);
-        return Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause));
+        return Err(GeomError::new(Kind::Busy, graph[open].name.to_string(), cause));
     }
     for consumer in graph[geom].consumers.clone() {
         close(graph, consumer);
     }
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     Ok(())
 }
@@ -344,7 +344,7 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it is open, unless `force`; if it cannot be written.
-pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     let open = graph[geom].providers.iter().any(|&p| graph[p].access != Access::NONE);
     if state(graph, geom)?.uuid.is_some() && (force || !open) {
         write(graph, geom, |_, _| {})?;
@@ -356,7 +356,7 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
 ///
 /// # Errors
 /// If there is none.
-pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
+pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), GeomError> {
     guard::in_use(graph, provider)?;
     crate::class::clear(graph, "MULTIPATH", provider)
 }

@@ -10,7 +10,7 @@ use flysch_api::block;
 use super::verbs::table_of;
 use super::{Add, Flags, Partition, Scheme, add, commit, create, destroy, set_attribute};
 use crate::class::label::mangle;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::{GeomId, ProviderId};
 
@@ -31,7 +31,7 @@ pub struct Backup {
 ///
 /// # Errors
 /// If there is none.
-pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, Error> {
+pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, GeomError> {
     let table = table_of(graph, geom)?;
     let line = |p: &Partition| {
         let attributes = p.attribute_names().into_iter().map(String::from).collect();
@@ -143,7 +143,7 @@ pub fn restore(
     provider: ProviderId,
     (backup, with_labels): (&Backup, bool),
     flags: Flags,
-) -> Result<GeomId, Error> {
+) -> Result<GeomId, GeomError> {
     let name = graph[provider].name.clone();
     if let Ok(old) = graph.geom("PART", &name) {
         destroy(graph, old, flags)?;
@@ -174,7 +174,7 @@ pub fn restore(
     match done {
         Ok(()) => Ok(geom),
         Err(error) => {
-            graph.wither_geom(geom, block::Error::Gone);
+            graph.wither_geom(geom, block::BlockError::Gone);
             graph.settle();
             Err(error)
         }

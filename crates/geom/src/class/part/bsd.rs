@@ -10,7 +10,7 @@ use flysch_wire::geom::disklabel::{self, Disklabel, PARTITIONS_MAX, PARTITIONS_M
 use flysch_wire::geom::gpt::Guid;
 
 use super::{Detail, Partition, Probe, Scheme, Step, Table, Type, geometry};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -85,19 +85,19 @@ pub(super) fn create(
     graph: &mut Graph,
     provider: ProviderId,
     entries: Option<u32>,
-) -> Result<Table, Error> {
+) -> Result<Table, GeomError> {
     let there = &graph[provider];
     let (sector, sectors) = (there.sector_size, there.sectors());
     let entries = entries.unwrap_or(PARTITIONS_MIN as u32);
     if !(PARTITIONS_MIN as u32..=PARTITIONS_MAX as u32).contains(&entries) {
         let cause =
             format!("a disklabel must have {PARTITIONS_MIN} to {PARTITIONS_MAX} partitions");
-        return Err(Error::invalid(&there.name, cause));
+        return Err(GeomError::invalid(&there.name, cause));
     }
     if sectors < 16 {
         let sectors = counted(sectors, "sector", "sectors");
         let cause = format!("has {sectors}, too few for a disklabel");
-        return Err(Error::new(crate::Kind::NoSpace, &there.name, cause));
+        return Err(GeomError::new(crate::Kind::NoSpace, &there.name, cause));
     }
     let (heads, track) = geometry::of(graph, provider);
     Ok(Table {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use flysch_wire::geom::disklabel64::{self as wire, Disklabel64, LEN, PARTITIONS, RAW, ROOM};
 
 use super::{Config, Detail, Partition, Probe, Scheme, Step, Table, Type, geometry, gpt};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -123,13 +123,13 @@ pub(super) fn create(
     graph: &mut Graph,
     provider: ProviderId,
     entries: Option<u32>,
-) -> Result<Table, Error> {
+) -> Result<Table, GeomError> {
     let id = gpt::new_guid(graph);
     let there = &graph[provider];
     let (sector, size) = (u64::from(there.sector_size), there.media_size);
     if entries.is_some_and(|entries| entries != PARTITIONS as u32) {
         let cause = format!("a 64-bit disklabel must have {PARTITIONS} partitions");
-        return Err(Error::invalid(&there.name, cause));
+        return Err(GeomError::invalid(&there.name, cause));
     }
     let block = sector.max(4096);
     let kept = (ROOM as u64).next_multiple_of(block);
@@ -139,13 +139,13 @@ pub(super) fn create(
     let backup = size.saturating_sub(kept) / block * block;
     if size < 2 * ALIGNMENT || first + sector >= backup || !first.is_multiple_of(sector) {
         let cause = format!("has {size} bytes, too few for a 64-bit disklabel");
-        return Err(Error::new(Kind::NoSpace, &there.name, cause));
+        return Err(GeomError::new(Kind::NoSpace, &there.name, cause));
     }
     let mut bytes = vec![0; (LEN as u64).next_multiple_of(sector) as usize];
     let name = there.name.clone();
     graph
         .peek(provider, 0, &mut bytes[..wire::AT])
-        .map_err(|error| Error { object: name, ..error })?;
+        .map_err(|error| GeomError { object: name, ..error })?;
     let label = Disklabel64 {
         alignment: block as u32,
         count: PARTITIONS,

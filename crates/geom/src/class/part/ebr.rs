@@ -10,7 +10,7 @@ use flysch_wire::geom::gpt::Guid;
 use flysch_wire::geom::mbr::{Chs, Entry, Kind, Record, SIGNATURE};
 
 use super::{Detail, Partition, Probe, Scheme, Step, Table, Type, geometry, mbr_scheme};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -99,10 +99,10 @@ pub(super) fn number(partitions: &[Partition], at: u64, track: u32) -> u32 {
 }
 
 /// A new chain without a partition.
-pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, Error> {
+pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, GeomError> {
     if !is_extended(graph, provider) {
         let cause = "is not an extended partition (type ebr): a chain of boot records needs one";
-        return Err(Error::invalid(&graph[provider].name, cause));
+        return Err(GeomError::invalid(&graph[provider].name, cause));
     }
     let sectors = graph[provider].sectors();
     let (heads, track) = geometry::of(graph, provider);

@@ -15,7 +15,7 @@ use flysch_wire::geom::gpt::{
 use flysch_wire::geom::mbr::{self, Record};
 
 use super::{Partition, Probe, Scheme, Step, Table, Type, geometry};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -226,19 +226,19 @@ pub(super) fn create(
     graph: &mut Graph,
     provider: ProviderId,
     entries: Option<u32>,
-) -> Result<Table, Error> {
+) -> Result<Table, GeomError> {
     let entries = entries.unwrap_or(ENTRIES);
     let name = graph[provider].name.clone();
     if !(ENTRIES..=ENTRIES_MAX).contains(&entries) {
         let cause = format!("a GPT must have {ENTRIES} to {ENTRIES_MAX} entries, not {entries}");
-        return Err(Error::invalid(name, cause));
+        return Err(GeomError::invalid(name, cause));
     }
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
     let taken = table_sectors(entries, ENTRY_LEN as u32, sector);
     if sectors < 2 * taken + 6 {
         let sectors = counted(sectors, "sector", "sectors");
         let cause = format!("has {sectors}, too few for a GPT of {entries} entries");
-        return Err(Error::new(crate::Kind::NoSpace, name, cause));
+        return Err(GeomError::new(crate::Kind::NoSpace, name, cause));
     }
     let mut front = vec![0; sector as usize];
     graph.peek(provider, 0, &mut front)?;
@@ -277,7 +277,7 @@ pub(super) fn create(
     };
     if table.first > table.last {
         let cause = format!("has {sectors} sectors: a GPT would leave none for partitions");
-        return Err(Error::new(crate::Kind::NoSpace, name, cause));
+        return Err(GeomError::new(crate::Kind::NoSpace, name, cause));
     }
     Ok(table)
 }

@@ -94,7 +94,7 @@ pub(super) fn last_of(sectors: u64) -> u64 {
 pub(super) fn create(
     graph: &mut Graph,
     provider: ProviderId,
-) -> Result<Table, crate::error::Error> {
+) -> Result<Table, crate::error::GeomError> {
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
     let mut front = vec![0; sector as usize];
     graph.peek(provider, 0, &mut front)?;
@@ -106,7 +106,7 @@ pub(super) fn create(
     if first >= sectors {
         let sectors = counted(sectors, "sector", "sectors");
         let cause = format!("has {sectors}, too few for an MBR");
-        return Err(crate::Error::new(crate::Kind::NoSpace, &graph[provider].name, cause));
+        return Err(crate::GeomError::new(crate::Kind::NoSpace, &graph[provider].name, cause));
     }
     Ok(Table {
         scheme: Scheme::Mbr,

@@ -19,7 +19,7 @@ use super::{
     Class, Config, News, Object, Requests, Value, guard, pass, pass_route, slice_of, wither_with,
 };
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -308,7 +308,7 @@ fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partiti
 }
 
 /// Makes the providers agree with the table.
-fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let Some(under) = graph.objects().under(geom) else { return Ok(()) };
     let sector = u64::from(graph[under].sector_size);
     let base = graph[geom].name.clone();
@@ -323,7 +323,7 @@ fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
         .collect();
     for provider in graph[geom].providers.clone() {
         if !wanted.iter().any(|(name, ..)| *name == graph[provider].name) {
-            graph.wither_provider(provider, block::Error::Gone);
+            graph.wither_provider(provider, block::BlockError::Gone);
         }
     }
     for (name, offset, length) in wanted {
@@ -396,13 +396,18 @@ impl Class for Part {
         match attached.and_then(|()| offer(graph, geom)) {
             Ok(()) => Taste::claimed(text, at, len),
             Err(error) => {
-                graph.wither_geom(geom, block::Error::Gone);
+                graph.wither_geom(geom, block::BlockError::Gone);
                 Taste::refused(error.to_string(), at, len)
             }
         }
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         // A writer of a partition excludes others from the disk: nobody may move what is below.
         let exclusive = change.exclusive + change.write;
         super::pass_access(graph, provider, Access { exclusive, ..change })
@@ -472,8 +477,8 @@ impl Requests for Part {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        let base = base_of(graph, provider).ok_or(block::Error::Gone)?;
+    ) -> Result<(), block::BlockError> {
+        let base = base_of(graph, provider).ok_or(block::BlockError::Gone)?;
         pass(graph, provider, io, base)
     }
 
@@ -482,7 +487,7 @@ impl Requests for Part {
         graph: &mut Graph,
         provider: ProviderId,
         _: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         let base = base_of(graph, provider);
         Ok(base.and_then(|base| pass_route(graph, provider, base)))
     }

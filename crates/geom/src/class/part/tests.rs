@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::{Change as DiskChange, Error as IoError};
+use flysch_api::block::{BlockError as IoError, Change as DiskChange};
 
 use super::*;
 use crate::class::disk::{self, MD, Memory};
@@ -73,7 +73,7 @@ fn nested_tables_and_physical_paths() {
     let disk = MD.insert(&mut graph, "md0", Box::new(Memory::new(64 * MIB))).unwrap();
     graph.settle();
     let path = Some("some/physical/path".to_string());
-    let options = crate::class::nop::Options { physical_path: path, ..Default::default() };
+    let options = crate::class::nop::NopOptions { physical_path: path, ..Default::default() };
     let nop = crate::class::nop::create(&mut graph, disk, options).unwrap();
     let mbr = create(&mut graph, nop, (Scheme::Mbr, None), Flags::default()).unwrap();
     add(&mut graph, mbr, &wanted("freebsd", Some(32768)), Flags::default()).unwrap();
@@ -257,7 +257,7 @@ fn seen(bytes: &[u8]) -> String {
     out
 }
 
-type Verb = fn(&mut Graph) -> Result<(), Error>;
+type Verb = fn(&mut Graph) -> Result<(), GeomError>;
 
 fn geom_of(graph: &Graph, name: &str) -> GeomId {
     graph.geom("PART", name).unwrap()

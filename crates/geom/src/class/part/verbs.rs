@@ -16,7 +16,7 @@ use super::{
 };
 use crate::access::Access;
 use crate::class::guard;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
@@ -62,18 +62,18 @@ pub struct Change {
     pub label: Option<String>,
 }
 
-fn refuse<T>(kind: Kind, object: &str, cause: impl ToString) -> Result<T, Error> {
-    Err(Error::new(kind, object, cause))
+fn refuse<T>(kind: Kind, object: &str, cause: impl ToString) -> Result<T, GeomError> {
+    Err(GeomError::new(kind, object, cause))
 }
 
-pub(super) fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, Error> {
-    let missing = || Error::not_found(&graph[geom].name, "partition table");
+pub(super) fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, GeomError> {
+    let missing = || GeomError::not_found(&graph[geom].name, "partition table");
     super::table(graph, geom).ok_or_else(missing)
 }
 
-fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, Error> {
+fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, GeomError> {
     let name = graph[geom].name.clone();
-    let missing = || Error::not_found(&name, "partition table");
+    let missing = || GeomError::not_found(&name, "partition table");
     let table: &mut Table = graph.state_mut(geom).ok_or_else(missing)?;
     if table.is_destroyed {
         return refuse(Kind::Busy, &name, "its table is destroyed; `commit` or `undo` that first");
@@ -81,18 +81,21 @@ fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, Error> {
     Ok(table)
 }
 
-fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
-    graph.objects().under(geom).ok_or_else(|| Error::io(&graph[geom].name, block::Error::Gone))
+fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, GeomError> {
+    graph
+        .objects()
+        .under(geom)
+        .ok_or_else(|| GeomError::io(&graph[geom].name, block::BlockError::Gone))
 }
 
-fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
+fn type_of(scheme: Scheme, text: &str) -> Result<Type, GeomError> {
     Type::parse(scheme, text).ok_or_else(|| {
         let cause = format!(
             "is not a type of {} partitions; one without a name is written `!` and its number or \
              GUID",
             scheme.name()
         );
-        Error::invalid(text, cause)
+        GeomError::invalid(text, cause)
     })
 }
 
@@ -106,7 +109,7 @@ pub fn create(
     provider: ProviderId,
     (scheme, entries): (Scheme, Option<u32>),
     flags: Flags,
-) -> Result<GeomId, Error> {
+) -> Result<GeomId, GeomError> {
     guard::in_use(graph, provider)?;
     let name = graph[provider].name.clone();
     if super::is_leaf(graph, provider) {
@@ -136,7 +139,7 @@ pub fn create(
     graph.set_state(geom, table);
     let made = made.and_then(|()| finish(graph, geom, flags));
     if let Err(error) = made {
-        graph.wither_geom(geom, block::Error::Gone);
+        graph.wither_geom(geom, block::BlockError::Gone);
         graph.settle();
         return Err(error);
     }
@@ -144,7 +147,7 @@ pub fn create(
 }
 
 /// Writes the changes, if wanted, and updates the providers.
-fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
+fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), GeomError> {
     table_mut(graph, geom)?.modified = true;
     offer(graph, geom)?;
     if flags.commit {
@@ -155,7 +158,7 @@ fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
 }
 
 /// Carries out steps, one after the other, with exclusive access to the provider.
-fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), Error> {
+fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), GeomError> {
     let provider = under(graph, geom)?;
     let name = graph[provider].name.clone();
     let consumer = graph[geom].consumers[0];
@@ -171,14 +174,14 @@ fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), Error> {
         }
     }
     graph.access(consumer, Access::ALONE.undone())?;
-    result.map_err(|error| Error::io(name, error))
+    result.map_err(|error| GeomError::io(name, error))
 }
 
 /// Writes a changed table.
 ///
 /// # Errors
 /// If it cannot be written; the change stays in memory.
-pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let provider = under(graph, geom)?;
     let sector = graph[provider].sector_size;
     let table = table_of(graph, geom)?;
@@ -202,14 +205,14 @@ pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If the old table cannot be read.
-pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let provider = under(graph, geom)?;
     match probe(graph, provider) {
         Probe::Found(table, ..) => {
             graph.set_state(geom, *table);
             offer(graph, geom)?;
         }
-        _ => graph.wither_geom(geom, block::Error::Gone),
+        _ => graph.wither_geom(geom, block::BlockError::Gone),
     }
     graph.settle();
     Ok(())
@@ -219,7 +222,7 @@ pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If a value is invalid, or if there is no room.
-pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u32, Error> {
+pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u32, GeomError> {
     let provider = under(graph, geom)?;
     let name = graph[geom].name.clone();
     let grid = graph[provider].stripe_size / u64::from(graph[provider].sector_size);
@@ -275,7 +278,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
     Ok(index)
 }
 
-fn check_label(scheme: Scheme, label: &str, name: &str) -> Result<(), Error> {
+fn check_label(scheme: Scheme, label: &str, name: &str) -> Result<(), GeomError> {
     if label.is_empty() {
         return Ok(());
     }
@@ -371,7 +374,7 @@ fn no_room(table: &Table, start: Option<u64>, size: Option<u64>) -> String {
 }
 
 /// The partition `index`, or the error that there is none.
-fn existing(graph: &Graph, geom: GeomId, index: u32) -> Result<Partition, Error> {
+fn existing(graph: &Graph, geom: GeomId, index: u32) -> Result<Partition, GeomError> {
     let table = table_of(graph, geom)?;
     match table.partition(index) {
         Some(partition) => Ok(partition.clone()),
@@ -379,7 +382,7 @@ fn existing(graph: &Graph, geom: GeomId, index: u32) -> Result<Partition, Error>
     }
 }
 
-fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), Error> {
+fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), GeomError> {
     let Some(provider) = provider_of(graph, geom, index) else { return Ok(()) };
     let access = graph[provider].access;
     if access != Access::NONE {
@@ -393,7 +396,12 @@ fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it does not exist, or is in use.
-pub fn delete(graph: &mut Graph, geom: GeomId, index: u32, flags: Flags) -> Result<String, Error> {
+pub fn delete(
+    graph: &mut Graph,
+    geom: GeomId,
+    index: u32,
+    flags: Flags,
+) -> Result<String, GeomError> {
     let partition = existing(graph, geom, index)?;
     check_closed(graph, geom, index)?;
     let name = format!("{}{}", graph[geom].name, table_of(graph, geom)?.suffix(&partition));
@@ -411,7 +419,7 @@ pub fn modify(
     geom: GeomId,
     (index, change): (u32, &Change),
     flags: Flags,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let mut partition = existing(graph, geom, index)?;
     let scheme = table_of(graph, geom)?.scheme;
     if let Some(kind) = &change.kind {
@@ -431,7 +439,7 @@ fn replace(
     geom: GeomId,
     partition: Partition,
     flags: Flags,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let mut changed = table_of(graph, geom)?.clone();
     let name = format!("{}{}", graph[geom].name, changed.suffix(&partition));
     let index = partition.index;
@@ -456,7 +464,7 @@ pub fn resize(
     geom: GeomId,
     (index, size, alignment): (u32, Option<u64>, Option<u64>),
     flags: Flags,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let mut partition = existing(graph, geom, index)?;
     check_closed(graph, geom, index)?;
     let table = table_of(graph, geom)?;
@@ -488,7 +496,7 @@ pub fn set_attribute(
     geom: GeomId,
     (index, name, value): (u32, &str, bool),
     flags: Flags,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let mut partition = existing(graph, geom, index)?;
     let table = table_of(graph, geom)?;
     let known: &[(&str, u64)] = match table.scheme {
@@ -526,7 +534,7 @@ pub fn set_table_attribute(
     geom: GeomId,
     (name, value): (&str, bool),
     flags: Flags,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let disk = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;
     let scheme = table.scheme.name();
@@ -536,7 +544,7 @@ pub fn set_table_attribute(
     };
     detail.set_attribute(name, value).map_err(|cause| {
         let object = if cause.is_about_the_name() { name } else { &disk };
-        Error::invalid(object, cause)
+        GeomError::invalid(object, cause)
     })?;
     finish(graph, geom, flags)?;
     Ok(disk)
@@ -552,14 +560,14 @@ pub fn boot_code(
     geom: GeomId,
     (code, with_serial): (&[u8], bool),
     flags: Flags,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     const ROOM: usize = mbr::TABLE_AT;
     const SERIAL: core::ops::Range<usize> = mbr::SERIAL_AT..mbr::SERIAL_AT + 4;
     let name = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;
     let too_long = |room: usize| {
         let cause = format!("the boot code has {} bytes, but there is room for {room}", code.len());
-        Error::new(Kind::NoSpace, &name, cause)
+        GeomError::new(Kind::NoSpace, &name, cause)
     };
     let mut serial = [0; 4];
     let front = match &mut table.detail {
@@ -596,9 +604,9 @@ pub fn partition_code(
     graph: &mut Graph,
     geom: GeomId,
     (index, code): (u32, &[u8]),
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     existing(graph, geom, index)?;
-    let missing = || Error::not_found(&graph[geom].name, "partition");
+    let missing = || GeomError::not_found(&graph[geom].name, "partition");
     let provider = provider_of(graph, geom, index).ok_or_else(missing)?;
     let (name, sector) = (graph[provider].name.clone(), graph[provider].sector_size);
     if code.len() as u64 > graph[provider].media_size {
@@ -613,7 +621,7 @@ pub fn partition_code(
         .and_then(|()| graph.io(consumer, Io::Flush));
     graph.shut(consumer);
     graph.settle();
-    written.map_err(|error| Error::io(&name, error))?;
+    written.map_err(|error| GeomError::io(&name, error))?;
     Ok(name)
 }
 
@@ -622,7 +630,7 @@ pub fn partition_code(
 ///
 /// # Errors
 /// If there are partitions, or if one is in use.
-pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
+pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), GeomError> {
     let name = graph[geom].name.clone();
     let table = table_of(graph, geom)?;
     let indices: Vec<u32> = table.partitions.iter().map(|partition| partition.index).collect();
@@ -638,14 +646,14 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     (table.is_destroyed, table.modified) = (true, true);
     // Nobody may see the partitions of a table that is half erased.
     for provider in graph[geom].providers.clone() {
-        graph.wither_provider(provider, block::Error::Gone);
+        graph.wither_provider(provider, block::BlockError::Gone);
     }
     graph.settle();
     if flags.commit { erase(graph, geom) } else { Ok(()) }
 }
 
 /// Erases a table whose partitions are gone.
-fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let sector = graph[under(graph, geom)?].sector_size;
     let zeros = || vec![0; sector as usize];
     let steps = match &table_of(graph, geom)?.detail {
@@ -655,7 +663,7 @@ fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
         Detail::Bsd64(old) => bsd64::erase(old, sector),
     };
     let written = write(graph, geom, &steps);
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     written
 }
@@ -665,7 +673,7 @@ fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, Error> {
+pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, GeomError> {
     let provider = under(graph, geom)?;
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
     let table = table_mut(graph, geom)?;

@@ -127,7 +127,7 @@ pub struct Part {
 
 /// A volume.
 #[derive(Clone, Debug)]
-pub struct Volume {
+pub struct RaidVolume {
     /// Its name.
     pub name: String,
     /// How data is distributed over its members.
@@ -184,7 +184,7 @@ impl VolumeState {
 /// bytes follow there.
 pub(super) type Place = (Vec<(usize, u64)>, u64);
 
-impl Volume {
+impl RaidVolume {
     /// Its state.
     pub fn state(&self) -> VolumeState {
         use PartState::{Active, Failed, Resync, Stale};
@@ -365,7 +365,7 @@ pub struct Array {
     /// The disks.
     pub members: Vec<Member>,
     /// The volumes.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<RaidVolume>,
     /// The same in the representation of its format.
     pub wire: Wire,
 }

@@ -16,7 +16,7 @@ use flysch_wire::geom::ddf::{
 };
 use flysch_wire::geom::text;
 
-use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
+use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, RaidVolume};
 use super::format::{Format, Found, Refused, Wire, Writing};
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -334,7 +334,7 @@ fn volume_of(
     (number, volume): (usize, &Virtual),
     joined: &BTreeMap<u8, &Joined>,
     (physicals, members): (&[(usize, Physical)], &mut Vec<Member>),
-) -> Result<Option<Volume>, String> {
+) -> Result<Option<RaidVolume>, String> {
     let Some(first) = joined.values().next().map(|part| part.configuration) else {
         return Ok(None);
     };
@@ -376,7 +376,7 @@ fn volume_of(
             parts.push(Part { member, offset, size, state, done: 0 });
         }
     }
-    Ok(Some(Volume {
+    Ok(Some(RaidVolume {
         name,
         level,
         strip: SECTOR

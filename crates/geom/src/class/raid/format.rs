@@ -7,7 +7,7 @@ use core::fmt;
 
 use super::array::{Array, Level};
 use super::{ddf, intel, old};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -102,7 +102,7 @@ pub trait Making {
     ///
     /// # Errors
     /// If such an array is impossible.
-    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error>;
+    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, GeomError>;
 
     /// Bytes of a disk of this size that are available to volumes.
     fn room(&self, size: u64) -> u64;
@@ -111,7 +111,7 @@ pub trait Making {
     ///
     /// # Errors
     /// If such a volume is impossible.
-    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), Error>;
+    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), GeomError>;
 
     /// Removes a volume.
     fn delete(&self, array: &mut Array, volume: usize);
@@ -124,7 +124,7 @@ pub trait Making {
     ///
     /// # Errors
     /// If it cannot.
-    fn spare(&self, array: &mut Array, disk: (Vec<u8>, u64)) -> Result<Option<Writes>, Error>;
+    fn spare(&self, array: &mut Array, disk: (Vec<u8>, u64)) -> Result<Option<Writes>, GeomError>;
 }
 
 /// A format that can be written.
@@ -133,7 +133,7 @@ pub trait Writing: Format + Making {
     ///
     /// # Errors
     /// If it has no serial number, or cannot be part of an array of this format.
-    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, GeomError>;
 
     /// Why this array is not written although its format can be.
     fn objection(&self, array: &Array) -> Option<String> {

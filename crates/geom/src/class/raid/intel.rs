@@ -13,9 +13,9 @@ use flysch_wire::geom::imsm::{
 };
 use flysch_wire::geom::text;
 
-use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
+use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, RaidVolume};
 use super::format::{Format, Found, Making, Refused, Wanted, Wire, Writes, Writing};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -44,7 +44,7 @@ const DISKS_MAX: usize = 6;
 /// A volume, with its one or two maps and their ordinals.
 #[derive(Clone, Debug)]
 struct Record {
-    volume: imsm::Volume,
+    volume: imsm::ImsmVolume,
     maps: Vec<(Map, Vec<u32>)>,
 }
 
@@ -75,7 +75,7 @@ impl Conf {
         }
         let mut volumes = Vec::new();
         for _ in 0..header.volumes {
-            let volume = imsm::Volume::parse(take(bytes, &mut at, imsm::Volume::LEN)?);
+            let volume = imsm::ImsmVolume::parse(take(bytes, &mut at, imsm::ImsmVolume::LEN)?);
             let volume = volume.map_err(|error| error.to_string())?;
             let mut maps = Vec::new();
             for _ in 0..1 + usize::from(volume.migration.is_some()) {
@@ -118,7 +118,7 @@ impl Conf {
         }
         for record in &self.volumes {
             record.volume.emit(&mut bytes[at..]);
-            at += imsm::Volume::LEN;
+            at += imsm::ImsmVolume::LEN;
             for (map, ordinals) in &record.maps {
                 map.emit(&mut bytes[at..]);
                 at += Map::LEN;
@@ -136,7 +136,7 @@ impl Conf {
     fn len(&self) -> usize {
         let map = |(_, ordinals): &(Map, Vec<u32>)| Map::LEN + ordinals.len() * 4;
         let volume =
-            |record: &Record| imsm::Volume::LEN + record.maps.iter().map(map).sum::<usize>();
+            |record: &Record| imsm::ImsmVolume::LEN + record.maps.iter().map(map).sum::<usize>();
         let volumes: usize = self.volumes.iter().map(volume).sum();
         Header::LEN + self.disks.len() * Disk::LEN + volumes
     }
@@ -219,7 +219,7 @@ fn level_of(map: &Map) -> Result<Level, String> {
     }
 }
 
-fn volume_of(record: &Record, disks: &[Disk]) -> Result<Volume, String> {
+fn volume_of(record: &Record, disks: &[Disk]) -> Result<RaidVolume, String> {
     let (map, ordinals) = &record.maps[0];
     let name = text(&record.volume.name).map(str::trim).unwrap_or_default();
     let name: String = name.chars().filter(|it| !it.is_control()).collect();
@@ -251,7 +251,7 @@ fn volume_of(record: &Record, disks: &[Disk]) -> Result<Volume, String> {
             done,
         });
     }
-    Ok(Volume {
+    Ok(RaidVolume {
         name,
         level,
         strip: u64::from(map.strip) * SECTOR,
@@ -399,10 +399,10 @@ impl Making for Intel {
         size.saturating_sub(4096)
     }
 
-    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
+    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, GeomError> {
         if disks.is_empty() || disks.len() > DISKS_MAX {
             let cause = format!("has {} disks; it must have 1 to {DISKS_MAX}", disks.len());
-            return Err(Error::invalid("the array", cause));
+            return Err(GeomError::invalid("the array", cause));
         }
         let mut conf =
             Conf { header: Header::new(random as u32), disks: Vec::new(), volumes: Vec::new() };
@@ -410,11 +410,11 @@ impl Making for Intel {
             conf.disks.push(disk_of(id, *size));
         }
         conf.update();
-        array_of(conf).map_err(|why| Error::invalid("the array", why))
+        array_of(conf).map_err(|why| GeomError::invalid("the array", why))
     }
 
-    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let wrong = |cause: String| Error::invalid(wanted.name, cause);
+    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), GeomError> {
+        let wrong = |cause: String| GeomError::invalid(wanted.name, cause);
         let (level, domains) = match wanted.level {
             Level::Raid0 => (0, 1),
             Level::Raid1 => (1, 2),
@@ -438,7 +438,7 @@ impl Making for Intel {
             return Err(wrong("a name must have 1 to 15 bytes".into()));
         }
         if array.volumes.iter().any(|volume| volume.name == name) {
-            return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
+            return Err(GeomError::new(Kind::Exists, name, "a volume of this name already exists"));
         }
         if array.volumes.len() >= VOLUMES_MAX {
             return Err(wrong(format!("the format holds {VOLUMES_MAX} volumes on a set of disks")));
@@ -457,7 +457,7 @@ impl Making for Intel {
         if blocks == 0 || blocks > most {
             let (size, most) = (blocks * SECTOR, most * SECTOR);
             let cause = format!("{size} bytes of each disk are wanted, but {most} are free");
-            return Err(Error::new(Kind::NoSpace, name, cause));
+            return Err(GeomError::new(Kind::NoSpace, name, cause));
         }
         let data = match wanted.level {
             Level::Raid0 => count as u64,
@@ -468,7 +468,7 @@ impl Making for Intel {
         conf.header.volumes_made = conf.header.volumes_made.wrapping_add(1);
         let mut wire_name = [0; 16];
         wire_name[..name.len()].copy_from_slice(name.as_bytes());
-        let volume = imsm::Volume::new(wire_name, blocks * data, conf.header.volumes_made);
+        let volume = imsm::ImsmVolume::new(wire_name, blocks * data, conf.header.volumes_made);
         let mut map = Map::new(level, count as u8, domains);
         (map.start, map.blocks) = (start, blocks + DIRTY_STRIPES);
         (map.strip, map.stripes) = (strip as u16, blocks / strip / u64::from(domains));
@@ -496,7 +496,11 @@ impl Making for Intel {
         array.members[member] = Member { id, size, state: MemberState::Active };
     }
 
-    fn spare(&self, _: &mut Array, (id, size): (Vec<u8>, u64)) -> Result<Option<Writes>, Error> {
+    fn spare(
+        &self,
+        _: &mut Array,
+        (id, size): (Vec<u8>, u64),
+    ) -> Result<Option<Writes>, GeomError> {
         Ok(Some(Self::alone(&id, size)))
     }
 }
@@ -532,14 +536,17 @@ impl Writing for Intel {
         })
     }
 
-    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, GeomError> {
         let there = &graph[provider];
         if u64::from(there.sector_size) != SECTOR {
-            return Err(Error::invalid(&there.name, "Intel's format needs sectors of 512 bytes"));
+            return Err(GeomError::invalid(
+                &there.name,
+                "Intel's format needs sectors of 512 bytes",
+            ));
         }
         let text = serial(graph, provider);
         let identity = text.map(|text| imsm::serial(&text)).filter(|it| it[0] != 0);
-        let missing = || Error::invalid(&there.name, "has no serial number, and needs one");
+        let missing = || GeomError::invalid(&there.name, "has no serial number, and needs one");
         identity.map(|it| it.to_vec()).ok_or_else(missing)
     }
 
@@ -618,7 +625,7 @@ fn disk_of(id: &[u8], size: u64) -> Disk {
 }
 
 /// Updates a volume's record to its state.
-fn advance(volume: &Volume, record: &mut Record) {
+fn advance(volume: &RaidVolume, record: &mut Record) {
     use PartState::{Active, Failed, New, None as Away, Rebuild, Resync, Stale, Uninitialized};
     let any = |state: PartState| volume.parts.iter().any(|part| part.state == state);
     let all = |state: PartState| volume.parts.iter().all(|part| part.state == state);

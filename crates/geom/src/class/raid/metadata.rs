@@ -7,7 +7,7 @@ use flysch_api::block;
 
 use super::array::{MemberState, PartState};
 use super::{State, name_of, state, state_mut};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
@@ -17,19 +17,23 @@ pub(super) fn put(
     graph: &mut Graph,
     consumer: ConsumerId,
     writes: &[(u64, Vec<u8>)],
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     for (offset, bytes) in writes {
         graph
             .io(consumer, Io::Write { offset: *offset, from: bytes })
             .and_then(|()| graph.io(consumer, Io::Flush))
-            .map_err(|error| Error::io(name_of(graph, Some(consumer)), error))?;
+            .map_err(|error| GeomError::io(name_of(graph, Some(consumer)), error))?;
     }
     Ok(())
 }
 
 /// Writes the metadata of all members that are present, one after the other, starting with `first`.
 /// Members that cannot be written are dropped, unless a volume needs them.
-pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Result<(), Error> {
+pub(super) fn write(
+    graph: &mut Graph,
+    geom: GeomId,
+    first: Option<usize>,
+) -> Result<(), GeomError> {
     loop {
         let state = state_mut(graph, geom)?;
         // Disks that are absent count as missing from now on.
@@ -64,7 +68,7 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
             state_mut(graph, geom)?.untold = false;
             return Ok(());
         };
-        let is_gone = error.kind == Kind::Io(block::Error::Gone);
+        let is_gone = error.kind == Kind::Io(block::BlockError::Gone);
         if !is_gone && !super::state(graph, geom)?.array.can_lose(member, false) {
             return Err(error);
         }
@@ -74,17 +78,17 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
 }
 
 /// The error that metadata of this format is not written.
-pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
+pub(super) fn only_read(graph: &Graph, geom: GeomId) -> GeomError {
     let there = state(graph, geom);
     let why = there.as_ref().ok().and_then(|it| it.format.writing()?.objection(&it.array));
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let format = there.map(|state| state.format.name()).unwrap_or_default();
     let cause = format!("metadata of {format} can only be read{why}");
-    Error::new(Kind::Io(block::Error::WriteProtected), &graph[geom].name, cause)
+    GeomError::new(Kind::Io(block::BlockError::WriteProtected), &graph[geom].name, cause)
 }
 
-fn gone(graph: &Graph, geom: GeomId) -> Error {
-    Error::io(&graph[geom].name, block::Error::Gone)
+fn gone(graph: &Graph, geom: GeomId) -> GeomError {
+    GeomError::io(&graph[geom].name, block::BlockError::Gone)
 }
 
 /// Drops a member in memory; nothing is written yet.
@@ -118,7 +122,7 @@ pub(super) fn hide(graph: &mut Graph, geom: GeomId) {
     }
     for (provider, volume) in lost {
         graph.record.say(format!("RAID: volume {volume} is BROKEN"));
-        graph.wither_provider(provider, block::Error::Gone);
+        graph.wither_provider(provider, block::BlockError::Gone);
     }
     graph.settle_orphans();
 }
@@ -139,7 +143,7 @@ pub(super) fn fault(
     geom: GeomId,
     consumer: ConsumerId,
     is_gone: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     let Some(member) = state.disks.iter().position(|disk| disk.consumer == Some(consumer)) else {
         return Ok(());
@@ -162,7 +166,7 @@ pub(super) fn fell_behind(
     graph: &mut Graph,
     (geom, volume, slot): (GeomId, usize, usize),
     is_gone: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     let Some(part) = state.array.volumes[volume].parts.get_mut(slot) else { return Ok(()) };
     let member = part.member;
@@ -177,7 +181,7 @@ pub(super) fn fell_behind(
 
 /// Records the changes on the disks. What cannot be recorded now is recorded before the next
 /// change.
-fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let state = state_mut(graph, geom)?;
     state.untold = true;
     if !state.running || state.disks.iter().all(|disk| disk.consumer.is_none()) {
@@ -208,7 +212,7 @@ pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     }
     release(graph, consumer);
     if graph[geom].consumers.is_empty() {
-        graph.wither_geom(geom, block::Error::Gone);
+        graph.wither_geom(geom, block::BlockError::Gone);
         graph.settle_orphans();
     }
 }

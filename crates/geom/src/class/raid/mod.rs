@@ -13,7 +13,7 @@ use flysch_api::block;
 
 use super::{Class, Config, News, Object, Requests};
 use crate::access::Access;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -34,11 +34,11 @@ mod start;
 mod tests;
 mod verbs;
 
-use array::{Array, MemberState, PartState, Volume, VolumeState};
+use array::{Array, MemberState, PartState, RaidVolume, VolumeState};
 use format::{FORMATS, Format, Found, Writing};
 
 pub use rebuild::{CHECKPOINT, rebuild, rebuild_piece};
-pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
+pub use verbs::{RaidOptions, add, delete, fail, insert, label, remove, stop};
 
 /// The type of the class.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// Describes a part, in words.
-    fn part_text(&self, volume: &Volume, part: &array::Part) -> String {
+    fn part_text(&self, volume: &RaidVolume, part: &array::Part) -> String {
         match part.state {
             PartState::Rebuild | PartState::Resync => {
                 let done = self.copying.as_ref().and_then(|copying| copying.bytes_of(part));
@@ -121,14 +121,14 @@ impl State {
     }
 }
 
-fn state(graph: &Graph, geom: GeomId) -> Result<&State, Error> {
-    let missing = || Error::not_found(&graph[geom].name, "geom of class RAID");
+fn state(graph: &Graph, geom: GeomId) -> Result<&State, GeomError> {
+    let missing = || GeomError::not_found(&graph[geom].name, "geom of class RAID");
     graph.state(geom).ok_or_else(missing)
 }
 
-fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
+fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, GeomError> {
     let name = graph[geom].name.clone();
-    graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "geom of class RAID"))
+    graph.state_mut(geom).ok_or_else(|| GeomError::not_found(name, "geom of class RAID"))
 }
 
 fn name_of(graph: &Graph, consumer: Option<ConsumerId>) -> String {
@@ -168,7 +168,12 @@ impl Class for Raid {
         Taste::passed("no metadata of a RAID")
     }
 
-    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), GeomError> {
         let geom = graph[provider].geom;
         let Ok(state) = state(graph, geom) else { return Ok(()) };
         let Some(number) = state.volume_of(provider) else { return Ok(()) };
@@ -179,8 +184,8 @@ impl Class for Raid {
             if is_level || state.writing().is_none() {
                 let what = if is_level { volume.level.name() } else { state.format.name() };
                 let cause = format!("{what} can only be read");
-                return Err(Error::new(
-                    Kind::Io(block::Error::WriteProtected),
+                return Err(GeomError::new(
+                    Kind::Io(block::BlockError::WriteProtected),
                     name.as_str(),
                     cause,
                 ));
@@ -188,7 +193,7 @@ impl Class for Raid {
             let written = volume.parts.iter().filter(|part| part.state.is_written());
             let mut consumers = written.filter_map(|part| state.disks[part.member].consumer);
             if consumers.any(|consumer| graph[consumer].access.write == 0) {
-                return Err(Error::io(name, block::Error::WriteProtected));
+                return Err(GeomError::io(name, block::BlockError::WriteProtected));
             }
         }
         let open = graph[provider].access.write;
@@ -207,7 +212,7 @@ impl Class for Raid {
             }
             News::Failed(consumer, error) => {
                 let geom = graph[consumer].geom;
-                route::failed(graph, geom, consumer, error == block::Error::Gone);
+                route::failed(graph, geom, consumer, error == block::BlockError::Gone);
                 true
             }
             News::Resized(_) => false,
@@ -255,10 +260,10 @@ impl Requests for Raid {
         graph: &mut Graph,
         provider: ProviderId,
         io: Io<'_>,
-    ) -> Result<(), block::Error> {
+    ) -> Result<(), block::BlockError> {
         let geom = graph[provider].geom;
-        let state = graph.state::<State>(geom).ok_or(block::Error::Gone)?;
-        let volume = state.volume_of(provider).ok_or(block::Error::Gone)?;
+        let state = graph.state::<State>(geom).ok_or(block::BlockError::Gone)?;
+        let volume = state.volume_of(provider).ok_or(block::BlockError::Gone)?;
         request::start(graph, (geom, volume), io)
     }
 
@@ -267,12 +272,12 @@ impl Requests for Raid {
         graph: &mut Graph,
         provider: ProviderId,
         writes: bool,
-    ) -> Result<Option<Route>, Error> {
+    ) -> Result<Option<Route>, GeomError> {
         route::route(graph, provider, writes)
     }
 }
 
-fn volume_config(graph: &Graph, state: &State, volume: &Volume) -> Config {
+fn volume_config(graph: &Graph, state: &State, volume: &RaidVolume) -> Config {
     let part = |part: &array::Part| {
         let disk = name_of(graph, state.disks[part.member].consumer);
         format!("{disk} ({})", state.part_text(volume, part))
@@ -324,11 +329,11 @@ fn disk_config(state: &State, consumer: ConsumerId) -> Config {
 }
 
 /// The consumer of the disk whose provider has this name.
-fn disk_named(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
+fn disk_named(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, GeomError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut consumers = graph[geom].consumers.iter().copied();
     consumers.find(|&consumer| name_of(graph, Some(consumer)) == name).ok_or_else(|| {
         let cause = format!("is not a disk of {}", graph[geom].name);
-        Error::new(Kind::NotFound, name, cause)
+        GeomError::new(Kind::NotFound, name, cause)
     })
 }

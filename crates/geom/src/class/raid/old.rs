@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use flysch_wire::geom::{jmicron, nvidia, promise, sii, text};
 
-use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
+use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, RaidVolume};
 use super::format::{Format, Found, Refused, Wire};
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -352,7 +352,7 @@ fn volume_of(
     disks: &[Known<'_>],
     members: &mut Vec<Member>,
     bits: u32,
-) -> Volume {
+) -> RaidVolume {
     // Generations wrap around: one is newer if it is less than half the range ahead.
     let ahead = |one: u32, other: u32| one.wrapping_sub(other) << (32 - bits);
     let newer = |one: &Said, other: &Said| {
@@ -388,7 +388,7 @@ fn volume_of(
     let sum = || parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.size));
     let media_size = newest.media_size.unwrap_or_else(sum);
     let dirty = parts.iter().any(|part| part.state == PartState::Stale);
-    Volume {
+    RaidVolume {
         name: newest.name.clone(),
         level: level.unwrap_or(Level::Raid0),
         strip: if level.is_some() { newest.strip } else { newest.strip.max(SECTOR) },

@@ -8,7 +8,7 @@ use flysch_api::block;
 
 use super::array::{MemberState, Part, PartState};
 use super::{State, Stray, metadata, request, start, state, state_mut};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
@@ -25,7 +25,7 @@ pub(super) fn take_place(
     geom: GeomId,
     (member, consumer): (usize, ConsumerId),
     (id, size): (Vec<u8>, u64),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let Some(format) = state(graph, geom)?.writing() else {
         return Err(metadata::only_read(graph, geom));
     };
@@ -45,7 +45,7 @@ pub(super) fn check_place(
     geom: GeomId,
     (member, size): (usize, u64),
     force: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let state = state(graph, geom)?;
     let Some(format) = state.writing() else { return Err(metadata::only_read(graph, geom)) };
     let (array, size) = (&state.array, format.room(size));
@@ -55,12 +55,12 @@ pub(super) fn check_place(
             let needed = part.offset + volume.used();
             if needed > size {
                 let cause = format!("has room for {size} bytes, but {needed} are needed");
-                return Err(Error::new(Kind::NoSpace, &array.name, cause));
+                return Err(GeomError::new(Kind::NoSpace, &array.name, cause));
             }
             if !volume.level.is_rebuilt() && !force {
                 let cause =
                     format!("volume {name} ({level}) is lost without its disk; use `geom --force`");
-                return Err(Error::new(Kind::Busy, &array.name, cause));
+                return Err(GeomError::new(Kind::Busy, &array.name, cause));
             }
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn empty_places(state: &State) -> Vec<usize> {
 }
 
 /// Gives stale disks a place again.
-fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     loop {
         let state = state(graph, geom)?;
         let Some(format) = state.writing() else {
@@ -118,7 +118,7 @@ fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 
 /// Lets a spare disk take an empty place: a spare of the array, or one that belongs to no array
 /// yet. Returns whether there was one.
-fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, Error> {
+fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, GeomError> {
     let empty = empty_places(state(graph, geom)?);
     for member in empty {
         let there = state(graph, geom)?;
@@ -174,7 +174,7 @@ pub fn rebuild(
     geom: GeomId,
     checkpoint: u64,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<usize, Error> {
+) -> Result<usize, GeomError> {
     let mut rebuilt = 0;
     while let Some((done, all)) = rebuild_piece(graph, geom, checkpoint)? {
         progress(done, all);
@@ -196,7 +196,7 @@ pub fn rebuild_piece(
     graph: &mut Graph,
     geom: GeomId,
     checkpoint: u64,
-) -> Result<Option<(u64, u64)>, Error> {
+) -> Result<Option<(u64, u64)>, GeomError> {
     let Some(copying) = copying(graph, geom)? else { return Ok(None) };
     state_mut(graph, geom)?.copying = None;
     let copying = copy(graph, geom, copying, checkpoint)?;
@@ -211,7 +211,7 @@ pub fn rebuild_piece(
 }
 
 /// What is being copied, or is to be copied next.
-fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, Error> {
+fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, GeomError> {
     let there = state(graph, geom)?;
     if let Some(copying) = &there.copying
         && copying.is_still(there)
@@ -229,7 +229,7 @@ fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, Error> {
 }
 
 /// A part holds all data.
-fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), Error> {
+fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), GeomError> {
     graph.io(copying.to, Io::Flush).map_err(|error| copying.fault(graph, geom, error))?;
     let volume = &mut state_mut(graph, geom)?.array.volumes[copying.volume];
     let part = &mut volume.parts[copying.slot];
@@ -247,7 +247,7 @@ fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), Erro
 }
 
 /// The next part to be rebuilt or made equal.
-fn begin(graph: &mut Graph, geom: GeomId) -> Result<Option<(usize, usize)>, Error> {
+fn begin(graph: &mut Graph, geom: GeomId) -> Result<Option<(usize, usize)>, GeomError> {
     let state = state_mut(graph, geom)?;
     let mut found = None;
     for (number, volume) in state.array.volumes.iter_mut().enumerate() {
@@ -283,7 +283,7 @@ fn copy(
     geom: GeomId,
     mut copying: Copying,
     checkpoint: u64,
-) -> Result<Copying, Error> {
+) -> Result<Copying, GeomError> {
     let Copying { volume: number, slot, to, at, .. } = copying;
     let volume = &state(graph, geom)?.array.volumes[number];
     let (size, part) = (volume.used(), volume.parts[slot]);
@@ -297,7 +297,7 @@ fn copy(
     }
     copying.at += piece.len() as u64;
     if !copying.is_still(state(graph, geom)?) {
-        return Err(copying.fault(graph, geom, block::Error::Gone));
+        return Err(copying.fault(graph, geom, block::BlockError::Gone));
     }
     if copying.at.saturating_sub(copying.kept) >= checkpoint && copying.at < size {
         graph.io(to, Io::Flush).map_err(|error| copying.fault(graph, geom, error))?;
@@ -338,10 +338,10 @@ impl Copying {
         })
     }
 
-    fn fault(&self, graph: &Graph, geom: GeomId, error: block::Error) -> Error {
+    fn fault(&self, graph: &Graph, geom: GeomId, error: block::BlockError) -> GeomError {
         let volumes = state(graph, geom).map(|state| &state.array.volumes[..]).unwrap_or_default();
         let name = volumes.get(self.volume).map_or("", |volume| &volume.name);
-        Error::io(name, error)
+        GeomError::io(name, error)
     }
 
     /// Rebuilt bytes of a part, if it is this one.

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::Error;
+use flysch_api::block::BlockError;
 
 use super::array::{Level, PartState};
 use super::{State, metadata, name_of};
@@ -17,7 +17,7 @@ use crate::object::{ConsumerId, GeomId};
 pub(super) type Target = (GeomId, usize);
 
 /// Performs a request.
-pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(), Error> {
+pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(), BlockError> {
     if matches!(io, Io::Flush) {
         return flush(graph, to);
     }
@@ -27,9 +27,9 @@ pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(),
     let (offset, length) = (io.offset(), io.len());
     let mut done = 0;
     while done < length {
-        let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
-        let volume = state.array.volumes.get(to.1).ok_or(Error::Gone)?;
-        let (copies, room) = volume.place(offset + done).ok_or(Error::OutOfRange)?;
+        let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
+        let volume = state.array.volumes.get(to.1).ok_or(BlockError::Gone)?;
+        let (copies, room) = volume.place(offset + done).ok_or(BlockError::OutOfRange)?;
         let now = room.min(length - done);
         let piece = io.part(done, now, 0);
         match piece {
@@ -71,8 +71,8 @@ pub(super) fn read(
     to: Target,
     copies: &[(usize, u64)],
     bytes: &mut [u8],
-) -> Result<(), Error> {
-    let state = graph.state_mut::<State>(to.0).ok_or(Error::Gone)?;
+) -> Result<(), BlockError> {
+    let state = graph.state_mut::<State>(to.0).ok_or(BlockError::Gone)?;
     state.turn = state.turn.wrapping_add(1);
     let volume = &state.array.volumes[to.1];
     let level = volume.level;
@@ -80,10 +80,10 @@ pub(super) fn read(
     let mut order: Vec<(usize, u64)> = copies.iter().filter(can).copied().collect();
     let count = order.len().max(1);
     order.rotate_left(state.turn % count);
-    let mut failed: Vec<(ConsumerId, u64, Error)> = Vec::new();
+    let mut failed: Vec<(ConsumerId, u64, BlockError)> = Vec::new();
     let mut is_done = false;
     for (slot, at) in order {
-        let state = graph.state_mut::<State>(to.0).ok_or(Error::Gone)?;
+        let state = graph.state_mut::<State>(to.0).ok_or(BlockError::Gone)?;
         let Some((consumer, offset)) = disk_of(state, to.1, slot, at) else { continue };
         match graph.io(consumer, Io::Read { offset, to: bytes }) {
             Ok(()) => {
@@ -97,7 +97,7 @@ pub(super) fn read(
             Err(error) => return Err(error),
         }
     }
-    let first = failed.first().map_or(Error::Gone, |(_, _, error)| *error);
+    let first = failed.first().map_or(BlockError::Gone, |(_, _, error)| *error);
     if !is_done {
         // The last copy is never dropped.
         return match (level, copies) {
@@ -106,9 +106,9 @@ pub(super) fn read(
         };
     }
     for (consumer, offset, error) in failed {
-        if error == Error::Gone || !mend(graph, consumer, offset, bytes) {
+        if error == BlockError::Gone || !mend(graph, consumer, offset, bytes) {
             // The data read is right, whether or not the failure can be recorded.
-            let _ = metadata::fault(graph, to.0, consumer, error == Error::Gone);
+            let _ = metadata::fault(graph, to.0, consumer, error == BlockError::Gone);
         }
     }
     Ok(())
@@ -128,12 +128,12 @@ fn reconstruct(
     to: Target,
     (missing, at): (usize, u64),
     bytes: &mut [u8],
-) -> Result<(), Error> {
-    let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
+) -> Result<(), BlockError> {
+    let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
     let volume = &state.array.volumes[to.1];
     if volume.dirty {
         // Parity that may be wrong is worthless.
-        return Err(Error::Gone);
+        return Err(BlockError::Gone);
     }
     let others = (0..volume.parts.len()).filter(|slot| *slot != missing);
     let others: Vec<_> = others
@@ -145,7 +145,7 @@ fn reconstruct(
     let mut other = vec![0; bytes.len()];
     bytes.fill(0);
     for disk in others {
-        let (consumer, offset) = disk.ok_or(Error::Gone)?;
+        let (consumer, offset) = disk.ok_or(BlockError::Gone)?;
         graph.io(consumer, Io::Read { offset, to: &mut other })?;
         bytes.iter_mut().zip(&other).for_each(|(sum, byte)| *sum ^= byte);
     }
@@ -171,11 +171,11 @@ fn write(
     to: Target,
     copies: &[(usize, u64)],
     mut change: Io<'_>,
-) -> Result<(), Error> {
+) -> Result<(), BlockError> {
     let mut failed = Vec::new();
     let mut good = 0;
     for &(slot, at) in copies {
-        let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
+        let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
         let volume = &state.array.volumes[to.1];
         let (level, how) = (volume.level, volume.parts[slot].state);
         let is_needed = is_read(level, how);
@@ -191,18 +191,18 @@ fn write(
         }
     }
     if good == 0 {
-        return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
+        return Err(failed.first().map_or(BlockError::Gone, |(_, error)| *error));
     }
     for (slot, error) in failed {
-        let told = metadata::fell_behind(graph, (to.0, to.1, slot), error == Error::Gone);
+        let told = metadata::fell_behind(graph, (to.0, to.1, slot), error == BlockError::Gone);
         told.map_err(|error| error.as_block())?;
     }
     Ok(())
 }
 
-fn flush(graph: &mut Graph, to: Target) -> Result<(), Error> {
-    let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
-    let volume = state.array.volumes.get(to.1).ok_or(Error::Gone)?;
+fn flush(graph: &mut Graph, to: Target) -> Result<(), BlockError> {
+    let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
+    let volume = state.array.volumes.get(to.1).ok_or(BlockError::Gone)?;
     let level = volume.level;
     let mut targets = Vec::new();
     for (slot, part) in volume.parts.iter().enumerate() {
@@ -222,11 +222,11 @@ fn flush(graph: &mut Graph, to: Target) -> Result<(), Error> {
         }
     }
     let Some(&(_, first)) = failed.first() else { return Ok(()) };
-    let state = graph.state::<State>(to.0).ok_or(Error::Gone)?;
+    let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
     let volume = &state.array.volumes[to.1];
     let has_failed = |slot: &usize| failed.iter().any(|(other, _)| other == slot);
     // A part that one of them lost must exist on another.
-    let is_safe = |(slot, _): &(usize, Error)| {
+    let is_safe = |(slot, _): &(usize, BlockError)| {
         let part = &volume.parts[*slot];
         let mut mates = volume.mates(*slot).into_iter().filter(|mate| !has_failed(mate));
         part.state != PartState::Active
@@ -236,17 +236,17 @@ fn flush(graph: &mut Graph, to: Target) -> Result<(), Error> {
         return Err(first);
     }
     for (slot, error) in failed {
-        let told = metadata::fell_behind(graph, (to.0, to.1, slot), error == Error::Gone);
+        let told = metadata::fell_behind(graph, (to.0, to.1, slot), error == BlockError::Gone);
         told.map_err(|error| error.as_block())?;
     }
     Ok(())
 }
 
 /// Before the first write: the disks record that copies may differ, and missing ones fall behind.
-pub(super) fn mark(graph: &mut Graph, to: Target) -> Result<(), Error> {
-    let state = graph.state_mut::<State>(to.0).ok_or(Error::Gone)?;
+pub(super) fn mark(graph: &mut Graph, to: Target) -> Result<(), BlockError> {
+    let state = graph.state_mut::<State>(to.0).ok_or(BlockError::Gone)?;
     let behind = state.untold || state.is_behind();
-    let volume = state.array.volumes.get_mut(to.1).ok_or(Error::Gone)?;
+    let volume = state.array.volumes.get_mut(to.1).ok_or(BlockError::Gone)?;
     if !volume.level.is_rebuilt() || (volume.dirty && !behind) {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use flysch_wire::geom::mirror::Balance;
 
 use super::array::{Level, PartState};
 use super::{State, metadata, request, state};
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::route::{Leg, MirrorComponent, Route};
@@ -16,12 +16,12 @@ pub(super) fn route(
     graph: &mut Graph,
     provider: ProviderId,
     writes: bool,
-) -> Result<Option<Route>, Error> {
+) -> Result<Option<Route>, GeomError> {
     let (geom, name) = (graph[provider].geom, graph[provider].name.clone());
-    let missing = || Error::io(&name, flysch_api::block::Error::Gone);
+    let missing = || GeomError::io(&name, flysch_api::block::BlockError::Gone);
     let number = state(graph, geom)?.volume_of(provider).ok_or_else(missing)?;
     if writes {
-        request::mark(graph, (geom, number)).map_err(|error| Error::io(&name, error))?;
+        request::mark(graph, (geom, number)).map_err(|error| GeomError::io(&name, error))?;
     }
     let state = state(graph, geom)?;
     let volume = &state.array.volumes[number];
@@ -44,7 +44,7 @@ pub(super) fn route(
             Route::Concat(legs(slots).ok_or_else(missing)?.into_iter().zip(sizes).collect())
         }
         Level::Raid5(_) => {
-            return Err(Error::invalid(&name, "RAID5 does one request at a time"));
+            return Err(GeomError::invalid(&name, "RAID5 does one request at a time"));
         }
     }))
 }

@@ -9,7 +9,7 @@ use super::array::{MemberState, PartState};
 use super::format::{Format, Found};
 use super::{Disk, RAID, State, Stray, state_mut};
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::GeomError;
 use crate::graph::Graph;
 use crate::io::Shape;
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -20,7 +20,7 @@ pub(super) fn attach(
     graph: &mut Graph,
     geom: GeomId,
     under: ProviderId,
-) -> Result<ConsumerId, Error> {
+) -> Result<ConsumerId, GeomError> {
     let consumer = graph.new_consumer(geom);
     let opened = graph.attach(consumer, under).and_then(|()| {
         // What cannot be written can still be read.
@@ -65,7 +65,7 @@ pub(super) fn join(
     format: &'static dyn Format,
     under: ProviderId,
     found: Found,
-) -> Result<String, Error> {
+) -> Result<String, GeomError> {
     let name = &found.array.name;
     let known =
         graph.objects().geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
@@ -73,7 +73,7 @@ pub(super) fn join(
     // Neither can the disk learn what it missed, nor the others what they missed.
     if runs.is_some_and(|it| !format.is_gathered() && found.array.generation > it.array.generation)
     {
-        return Err(Error::invalid(name, "is newer on this disk than the array that runs"));
+        return Err(GeomError::invalid(name, "is newer on this disk than the array that runs"));
     }
     let geom = known.unwrap_or_else(|| new(graph, format, found.array.clone()));
     let consumer = match attach(graph, geom, under) {
@@ -131,7 +131,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
             (true, _) => (part.state, part.done) = (PartState::Failed, 0),
         });
     }
-    state.array.volumes.iter_mut().for_each(super::Volume::believe);
+    state.array.volumes.iter_mut().for_each(super::RaidVolume::believe);
     let name = state.array.name.clone();
     if let Some(why) = why {
         graph.record.say(format!("RAID: {name}: {why}"));
@@ -241,7 +241,7 @@ fn gather_again(graph: &mut Graph, geom: GeomId) {
         }
     }
     for provider in providers.into_iter().filter_map(|(provider, _)| provider) {
-        graph.wither_provider(provider, flysch_api::block::Error::Gone);
+        graph.wither_provider(provider, flysch_api::block::BlockError::Gone);
     }
     graph.settle_orphans();
     let Ok(state) = state_mut(graph, geom) else { return };

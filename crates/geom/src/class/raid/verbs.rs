@@ -12,13 +12,13 @@ use super::rebuild::{check_place, empty_places, take_place};
 use super::{State, Stray, disk_named, metadata, recognised, start, state, state_mut};
 use crate::access::Access;
 use crate::class::guard;
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::{GeomId, ProviderId};
 
 /// The parameters of a new volume.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
+pub struct RaidOptions<'a> {
     /// Its name.
     pub name: &'a str,
     /// `RAID0`, `RAID1`, `RAID10`, as `graid` names levels.
@@ -29,38 +29,38 @@ pub struct Options<'a> {
     pub strip: u64,
 }
 
-impl<'a> Options<'a> {
-    fn wanted(&self) -> Result<Wanted<'a>, Error> {
+impl<'a> RaidOptions<'a> {
+    fn wanted(&self) -> Result<Wanted<'a>, GeomError> {
         let level = match &self.level.to_ascii_uppercase()[..] {
             "RAID0" => Level::Raid0,
             "RAID1" => Level::Raid1,
             "RAID10" | "RAID1E" | "RAID1E-A" => Level::Raid10,
             _ => {
                 let cause = "is not a level that can be made; those are RAID0, RAID1, RAID10";
-                return Err(Error::invalid(self.level, cause));
+                return Err(GeomError::invalid(self.level, cause));
             }
         };
         Ok(Wanted { name: self.name, level, size: self.size, strip: self.strip })
     }
 }
 
-fn format_of(name: &str) -> Result<&'static dyn Writing, Error> {
+fn format_of(name: &str) -> Result<&'static dyn Writing, GeomError> {
     let written = || FORMATS.into_iter().filter_map(|format| format.writing());
     written().find(|format| format.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
         let known: Vec<&str> = written().map(|format| format.name()).collect();
         let cause = format!("is not a format that can be written; there is {}", known.join(", "));
-        Error::invalid(name, cause)
+        GeomError::invalid(name, cause)
     })
 }
 
 /// How the metadata of an array is written.
-fn writing(graph: &Graph, geom: GeomId) -> Result<&'static dyn Writing, Error> {
+fn writing(graph: &Graph, geom: GeomId) -> Result<&'static dyn Writing, GeomError> {
     let writing = state(graph, geom)?.writing();
     writing.ok_or_else(|| metadata::only_read(graph, geom))
 }
 
 /// Refuses if a disk is in use or has contents.
-fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(), Error> {
+fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(), GeomError> {
     guard::in_use(graph, provider)?;
     if force {
         return Ok(());
@@ -69,7 +69,7 @@ fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(
     if let Some(format) = recognised(graph, provider) {
         let cause =
             format!("metadata of a RAID ({format}) is on it; use `geom --force` to write over it");
-        return Err(Error::new(Kind::Foreign, &graph[provider].name, cause));
+        return Err(GeomError::new(Kind::Foreign, &graph[provider].name, cause));
     }
     guard::file_system(graph, provider)
 }
@@ -82,19 +82,19 @@ pub fn label(
     graph: &mut Graph,
     format: &str,
     under: &[ProviderId],
-    (options, force): (&Options<'_>, bool),
-) -> Result<alloc::string::String, Error> {
+    (options, force): (&RaidOptions<'_>, bool),
+) -> Result<alloc::string::String, GeomError> {
     let (format, wanted) = (format_of(format)?, options.wanted()?);
     let mut disks = Vec::new();
     for (at, &provider) in under.iter().enumerate() {
         if under[..at].contains(&provider) {
-            return Err(Error::invalid(&graph[provider].name, "is named twice"));
+            return Err(GeomError::invalid(&graph[provider].name, "is named twice"));
         }
         check_blank(graph, provider, force)?;
         let id = format.identity(graph, provider)?;
         if disks.iter().any(|(known, _)| *known == id) {
             let cause = "has the same serial number as another one of them";
-            return Err(Error::invalid(&graph[provider].name, cause));
+            return Err(GeomError::invalid(&graph[provider].name, cause));
         }
         disks.push((id, graph[provider].media_size));
     }
@@ -138,7 +138,7 @@ pub fn label(
 ///
 /// # Errors
 /// The error names the obstacle.
-pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(), Error> {
+pub fn add(graph: &mut Graph, geom: GeomId, options: &RaidOptions<'_>) -> Result<(), GeomError> {
     let wanted = options.wanted()?;
     let format = writing(graph, geom)?;
     check_whole(graph, geom)?;
@@ -153,12 +153,12 @@ pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(),
 }
 
 /// Refuses if a disk of an array is missing.
-fn check_whole(graph: &Graph, geom: GeomId) -> Result<(), Error> {
+fn check_whole(graph: &Graph, geom: GeomId) -> Result<(), GeomError> {
     match empty_places(state(graph, geom)?).is_empty() {
         true => Ok(()),
         false => {
             let cause = "one of its disks is missing or failed; `raid insert` another one first";
-            Err(Error::new(Kind::Busy, &graph[geom].name, cause))
+            Err(GeomError::new(Kind::Busy, &graph[geom].name, cause))
         }
     }
 }
@@ -172,7 +172,7 @@ pub fn delete(
     geom: GeomId,
     volume: Option<&str>,
     force: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let format = writing(graph, geom)?;
     let there = state(graph, geom)?;
     let number = match volume {
@@ -181,7 +181,7 @@ pub fn delete(
             let mut volumes = there.array.volumes.iter();
             let found = volumes.position(|volume| volume.name == name);
             let by_number = || name.parse().ok().filter(|it| *it < there.array.volumes.len());
-            let missing = || Error::not_found(name, "volume");
+            let missing = || GeomError::not_found(name, "volume");
             Some(found.or_else(by_number).ok_or_else(missing)?)
         }
     };
@@ -197,7 +197,7 @@ pub fn delete(
         format.delete(&mut state.array, at);
         let (provider, _) = state.providers.remove(at);
         if let Some(provider) = provider {
-            graph.wither_provider(provider, block::Error::Gone);
+            graph.wither_provider(provider, block::BlockError::Gone);
             graph.settle_orphans();
         }
     }
@@ -213,16 +213,16 @@ pub fn delete(
     stop(graph, geom, true)
 }
 
-fn check_closed(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
+fn check_closed(graph: &Graph, provider: ProviderId) -> Result<(), GeomError> {
     let there = &graph[provider];
     if there.access == Access::NONE {
         return Ok(());
     }
     let cause = format!("is open ({}); close it first", there.access);
-    Err(Error::new(Kind::Busy, there.name.to_string(), cause))
+    Err(GeomError::new(Kind::Busy, there.name.to_string(), cause))
 }
 
-fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result<(), Error> {
+fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result<(), GeomError> {
     let format = writing(graph, geom)?;
     let Some(provider) = graph[consumer].provider else { return Ok(()) };
     let writes = format.erase(graph[provider].media_size);
@@ -239,7 +239,7 @@ pub fn insert(
     geom: GeomId,
     under: &[ProviderId],
     force: bool,
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let format = writing(graph, geom)?;
     for &provider in under {
         let name = graph[provider].name.clone();
@@ -247,7 +247,7 @@ pub fn insert(
         let there = state(graph, geom)?;
         let (id, size) = (format.identity(graph, provider)?, graph[provider].media_size);
         if there.array.member(&id).is_some() {
-            return Err(Error::invalid(
+            return Err(GeomError::invalid(
                 name,
                 "has the same serial number as another disk of the array",
             ));
@@ -270,7 +270,7 @@ fn make_spare(
     geom: GeomId,
     provider: ProviderId,
     disk: (Vec<u8>, u64),
-) -> Result<(), Error> {
+) -> Result<(), GeomError> {
     let format = writing(graph, geom)?;
     let mut after = state(graph, geom)?.array.clone();
     match format.spare(&mut after, disk)? {
@@ -297,7 +297,7 @@ fn make_spare(
 ///
 /// # Errors
 /// If one is not a disk of the array, or is the last one that holds something.
-pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
+pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), GeomError> {
     writing(graph, geom)?;
     for name in names {
         let (consumer, member) = member_named(graph, geom, name)?;
@@ -310,20 +310,20 @@ pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error
     Ok(())
 }
 
-fn last(graph: &Graph, geom: GeomId, name: &str) -> Error {
+fn last(graph: &Graph, geom: GeomId, name: &str) -> GeomError {
     let cause = format!("it holds the only copy of a volume of {}", graph[geom].name);
-    Error::new(Kind::Busy, name, cause)
+    GeomError::new(Kind::Busy, name, cause)
 }
 
 fn member_named(
     graph: &Graph,
     geom: GeomId,
     name: &str,
-) -> Result<(crate::ConsumerId, usize), Error> {
+) -> Result<(crate::ConsumerId, usize), GeomError> {
     let consumer = disk_named(graph, geom, name)?;
     let mut disks = state(graph, geom)?.disks.iter();
     let member = disks.position(|disk| disk.consumer == Some(consumer));
-    let missing = || Error::new(Kind::NotFound, name, "has no place in the array");
+    let missing = || GeomError::new(Kind::NotFound, name, "has no place in the array");
     Ok((consumer, member.ok_or_else(missing)?))
 }
 
@@ -331,7 +331,7 @@ fn member_named(
 ///
 /// # Errors
 /// If one is not a disk of the array, or is the last one that holds something.
-pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
+pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), GeomError> {
     writing(graph, geom)?;
     for name in names {
         let consumer = disk_named(graph, geom, name)?;
@@ -360,7 +360,7 @@ pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Err
 ///
 /// # Errors
 /// If a volume is open, unless `force`.
-pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), GeomError> {
     if !force {
         let providers = &graph[geom].providers;
         providers.iter().try_for_each(|&provider| check_closed(graph, provider))?;
@@ -370,7 +370,7 @@ pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
         graph.close(consumer);
         graph.settle();
     }
-    graph.wither_geom(geom, block::Error::Gone);
+    graph.wither_geom(geom, block::BlockError::Gone);
     graph.settle();
     Ok(())
 }

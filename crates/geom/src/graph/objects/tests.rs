@@ -17,7 +17,7 @@ fn disk(objects: &mut Objects, name: &str) -> (GeomId, ProviderId) {
 }
 
 /// Puts a geom on a provider.
-fn on(objects: &mut Objects, geom: GeomId, under: ProviderId) -> Result<ConsumerId, Error> {
+fn on(objects: &mut Objects, geom: GeomId, under: ProviderId) -> Result<ConsumerId, GeomError> {
     let consumer = objects.add_consumer(geom);
     let attached = objects.attach(consumer, under);
     if attached.is_err() {
@@ -72,7 +72,7 @@ fn a_name_is_free_again_when_its_provider_is_gone() {
     let error = objects.add_provider(geom, String::from("d"), SHAPE).unwrap_err();
     assert_eq!(error.kind, Kind::Exists);
     assert_eq!(objects.provider_named("/dev/d"), Ok(old));
-    objects[old].error = Some(flysch_api::block::Error::Gone);
+    objects[old].error = Some(flysch_api::block::BlockError::Gone);
     let error = objects.provider_named("d").unwrap_err();
     assert_eq!(error.kind, Kind::NotFound);
     let new = objects.add_provider(geom, String::from("d"), SHAPE).unwrap();

@@ -23,7 +23,7 @@ fn a_part_that_one_half_missed_is_told_when_the_other_says_so() {
 }
 
 /// What happened to components.
-fn lost(way: &mut Way<Queue>) -> Vec<Error> {
+fn lost(way: &mut Way<Queue>) -> Vec<BlockError> {
     let all = core::iter::from_fn(|| way.incident());
     let lost = |it| if let Incident::Lost { error, .. } = it { Some(error) } else { None };
     all.filter_map(lost).collect()
@@ -32,9 +32,9 @@ fn lost(way: &mut Way<Queue>) -> Vec<Error> {
 #[test]
 fn who_cannot_read_and_is_not_mended_drops_out() {
     // `Gone` is recorded at once, other errors when the other half's data cannot be written.
-    for error in [Error::Gone, BAD] {
+    for error in [BlockError::Gone, BAD] {
         let (bench, _, mut way) = mirrored(Balance::None);
-        bench.disk(0).is_gone = error == Error::Gone;
+        bench.disk(0).is_gone = error == BlockError::Gone;
         bench.disk(0).bad.extend([(Operation::Read, 0), (Operation::Write, 0)]);
         way.submit(&request(Operation::Read, 0, 512, 1), NOW).unwrap();
         assert_eq!(wait(&mut way, 1)[0].result, Ok(()));
@@ -69,7 +69,7 @@ fn who_only_reads_mends_nothing() {
 fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     let mut bench = Bench::over((0..2).map(|_| (65 * MIB, "SN")), (4, 11));
     let under = bench.under();
-    let options = |name, level| raid::Options { name, level, size: Some(MIB), strip: 4096 };
+    let options = |name, level| raid::RaidOptions { name, level, size: Some(MIB), strip: 4096 };
     raid::label(&mut bench.graph, "DDF", &under, (&options("a", "RAID1"), false)).unwrap();
     let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;
     raid::add(&mut bench.graph, geom, &options("b", "RAID0")).unwrap();

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, assert_ne, format, panic, vec};
 
-use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::block::{
+    BlockDevice, BlockError, BlockGeometry, Cause, Completion, Operation, Refused, Request,
+};
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
@@ -30,7 +32,7 @@ use crate::{Access, ConsumerId, Graph, Io, ProviderId};
 
 const MIB: u64 = 1 << 20;
 const NOW: Instant = Instant::START;
-const BAD: Error = Error::Medium(Cause::None);
+const BAD: BlockError = BlockError::Medium(Cause::None);
 
 /// What the lanes of a disk and the graph both see.
 #[derive(Debug, Default)]
@@ -50,9 +52,14 @@ struct Content {
 }
 
 impl Content {
-    fn verdict(&mut self, operation: Operation, offset: u64, length: u64) -> Result<(), Error> {
+    fn verdict(
+        &mut self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), BlockError> {
         if self.is_gone {
-            return Err(Error::Gone);
+            return Err(BlockError::Gone);
         }
         let is_hit = |&&(bad, at): &&(Operation, u64)| {
             bad == operation && (at.wrapping_sub(offset) < length || operation == Operation::Flush)
@@ -113,14 +120,14 @@ impl Content {
 
 /// A disk, and the error of the path to it, if any.
 #[derive(Clone, Debug)]
-struct Disk(Rc<RefCell<Content>>, Rc<Cell<Option<Error>>>);
+struct Disk(Rc<RefCell<Content>>, Rc<Cell<Option<BlockError>>>);
 
 impl Disk {
     fn new(content: &Rc<RefCell<Content>>) -> Self {
         Self(content.clone(), Rc::default())
     }
 
-    fn verdict(&self, operation: Operation, offset: u64, length: u64) -> Result<(), Error> {
+    fn verdict(&self, operation: Operation, offset: u64, length: u64) -> Result<(), BlockError> {
         self.1.get().map_or(Ok(()), Err)?;
         self.0.borrow_mut().verdict(operation, offset, length)
     }
@@ -137,19 +144,19 @@ impl Medium for Disk {
         if serial.is_empty() { vec![] } else { vec![("ident", serial)] }
     }
 
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
         self.verdict(Operation::Read, offset, to.len() as u64)?;
         to.copy_from_slice(&self.0.borrow().bytes[offset as usize..][..to.len()]);
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlockError> {
         self.verdict(Operation::Write, offset, from.len() as u64)?;
         self.0.borrow_mut().put(offset as usize, from);
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlockError> {
         self.verdict(Operation::Flush, 0, 0)
     }
 }
@@ -168,7 +175,7 @@ impl Random {
 struct Queue {
     disk: Disk,
     memory: DmaRegion,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     waiting: Vec<Request>,
     issued: Vec<Request>,
     random: Random,
@@ -176,7 +183,7 @@ struct Queue {
 
 impl Queue {
     fn new(disk: &Disk, memory: &DmaRegion, depth: u32, seed: u64) -> Self {
-        let geometry = Geometry {
+        let geometry = BlockGeometry {
             block_size: 512,
             blocks: disk.0.borrow().bytes.len() as u64 / 512,
             transfer_max: 1 << 20,
@@ -197,7 +204,7 @@ impl Queue {
         }
     }
 
-    fn work(&self, request: &Request) -> Result<(), Error> {
+    fn work(&self, request: &Request) -> Result<(), BlockError> {
         let Request { operation, offset, length, .. } = *request;
         self.disk.verdict(operation, offset, length)?;
         let mut content = self.disk.0.borrow_mut();
@@ -210,7 +217,7 @@ impl Queue {
         *content.counts.entry(name).or_default() += 1;
         let mut at = offset as usize;
         for range in request.data.ranges(&self.memory) {
-            let range = range.map_err(Error::BadData)?;
+            let range = range.map_err(BlockError::BadData)?;
             let there = self.memory.offset_of(range.address, range.len as usize).unwrap();
             let len = range.len as usize;
             if operation == Operation::Read {
@@ -233,8 +240,8 @@ impl Queue {
     }
 }
 
-impl Device for Queue {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Queue {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -429,14 +436,14 @@ fn bench_of(layout: &str, count: usize, how: (u32, u64)) -> Bench {
 }
 
 fn a_raid(graph: &mut Graph, level: &str, under: &[ProviderId]) {
-    let options = raid::Options { name: "v", level, size: Some(MIB), strip: 4096 };
+    let options = raid::RaidOptions { name: "v", level, size: Some(MIB), strip: 4096 };
     raid::label(graph, "Intel", under, (&options, false)).unwrap();
     graph.settle();
 }
 
 fn a_nop_that_waits(graph: &mut Graph, under: ProviderId) -> ProviderId {
-    let waits = nop::Options { read_delays: 30, write_delays: 30, ..nop::Options::default() };
-    nop::create(graph, under, nop::Options { delay_millis: 0, ..waits }).unwrap()
+    let waits = nop::NopOptions { read_delays: 30, write_delays: 30, ..nop::NopOptions::default() };
+    nop::create(graph, under, nop::NopOptions { delay_millis: 0, ..waits }).unwrap()
 }
 
 fn one_partition(graph: &mut Graph, on: &str) {
@@ -449,14 +456,18 @@ fn one_partition(graph: &mut Graph, on: &str) {
 }
 
 fn a_stripe(graph: &mut Graph, under: &[ProviderId]) {
-    let options = stripe::Options { stripe_size: 4096, ..stripe::Options::default() };
+    let options = stripe::StripeOptions { stripe_size: 4096, ..stripe::StripeOptions::default() };
     stripe::label(graph, "st", under, &options).unwrap();
 }
 
 fn a_mirror(graph: &mut Graph, name: &str, under: &[ProviderId], balance: Balance) {
     // The component above also has its metadata at the end.
-    let options =
-        mirror::Options { balance, slice: 2048, hardcode: true, ..mirror::Options::default() };
+    let options = mirror::MirrorOptions {
+        balance,
+        slice: 2048,
+        hardcode: true,
+        ..mirror::MirrorOptions::default()
+    };
     mirror::label(graph, name, under, &options).unwrap();
 }
 
@@ -471,7 +482,7 @@ fn build(bench: &mut Bench, layout: &str) {
         }
         "stripe" => a_stripe(graph, &under),
         "concat" => {
-            concat::label(graph, "co", &under, &concat::Options::default()).unwrap();
+            concat::label(graph, "co", &under, &concat::ConcatOptions::default()).unwrap();
         }
         "mirror load" => a_mirror(graph, "gm", &under, Balance::Load),
         "mirror split" => a_mirror(graph, "gm", &under, Balance::Split),
@@ -483,14 +494,15 @@ fn build(bench: &mut Bench, layout: &str) {
             one_partition(graph, "stripe/st");
         }
         "mirror of stripes" => {
-            let options = stripe::Options { stripe_size: 8192, ..stripe::Options::default() };
+            let options =
+                stripe::StripeOptions { stripe_size: 8192, ..stripe::StripeOptions::default() };
             stripe::label(graph, "a", &under[..2], &options).unwrap();
             stripe::label(graph, "b", &under[2..], &options).unwrap();
             let both = [found(graph, "stripe/a"), found(graph, "stripe/b")];
             a_mirror(graph, "gm", &both, Balance::RoundRobin);
         }
         "nop" => {
-            let options = nop::Options { offset: 4096, ..nop::Options::default() };
+            let options = nop::NopOptions { offset: 4096, ..nop::NopOptions::default() };
             nop::create(graph, under[0], options).unwrap();
         }
         "nop that waits" => _ = a_nop_that_waits(graph, under[0]),
@@ -713,10 +725,10 @@ fn a_change_is_not_undone_by_mending() {
 
 #[test]
 fn a_write_that_one_half_missed_is_told_when_the_other_says_so() {
-    for error in [BAD, Error::Gone] {
+    for error in [BAD, BlockError::Gone] {
         let (mut bench, open, mut way) = mirrored(Balance::RoundRobin);
         bench.disk(1).bad.push((Operation::Write, 4096));
-        bench.disk(1).is_gone = error == Error::Gone;
+        bench.disk(1).is_gone = error == BlockError::Gone;
         way.submit(&request(Operation::Write, 4096, 4096, 5), NOW).unwrap();
         way.ring(NOW);
         for _ in 0..100 {
@@ -791,7 +803,7 @@ fn ways_are_refused_with_a_word() {
     let lanes = bench.lanes();
     let mut way = Way::new(plan, lanes).unwrap();
     let write = way.submit(&request(Operation::Write, 0, 512, 0), NOW);
-    assert_eq!(write, Err(Refused::Invalid(Error::WriteProtected)), "opened for reading");
+    assert_eq!(write, Err(Refused::Invalid(BlockError::WriteProtected)), "opened for reading");
     let beyond = way.submit(&request(Operation::Read, MIB, 512, 0), NOW);
-    assert_eq!(beyond, Err(Refused::Invalid(Error::OutOfRange)));
+    assert_eq!(beyond, Err(Refused::Invalid(BlockError::OutOfRange)));
 }

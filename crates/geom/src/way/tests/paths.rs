@@ -44,7 +44,7 @@ impl Trial {
         Self { seed, random, bench, open, way, versions, sent, survivor, told: 0, requests: 0 }
     }
 
-    fn path(&self, number: usize) -> &Cell<Option<Error>> {
+    fn path(&self, number: usize) -> &Cell<Option<BlockError>> {
         &self.bench.disks.values().nth(number).unwrap().1
     }
 
@@ -56,7 +56,7 @@ impl Trial {
             self.path(number).set(None);
             self.survivor = number;
         } else if number != self.survivor {
-            let errors = [Error::Gone, Error::TimedOut, Error::Reset, BAD];
+            let errors = [BlockError::Gone, BlockError::TimedOut, BlockError::Reset, BAD];
             let error = errors[self.random.below(4) as usize];
             let is_broken = self.random.below(3) > 0;
             self.path(number).set(is_broken.then_some(error));
@@ -193,10 +193,10 @@ fn without_a_path_requests_fail_and_with_one_they_go_on() {
         multipath::label(&mut bench.graph, "mp", &under, (*mode, false)).unwrap();
         let (_, mut way) = bench.way("multipath/mp");
         let all: Vec<Disk> = bench.disks.values().cloned().collect();
-        all.iter().for_each(|disk| disk.1.set(Some(Error::TimedOut)));
+        all.iter().for_each(|disk| disk.1.set(Some(BlockError::TimedOut)));
         for token in 0..3 {
             way.submit(&request(Operation::Read, 0, 512, token), NOW).unwrap();
-            assert_eq!(wait(&mut way, 1)[0].result, Err(Error::TimedOut), "{mode:?}");
+            assert_eq!(wait(&mut way, 1)[0].result, Err(BlockError::TimedOut), "{mode:?}");
         }
         let told = core::iter::from_fn(|| way.incident()).count();
         assert_eq!(told, 2, "{mode:?}: each path is told of once");
@@ -215,8 +215,8 @@ fn without_a_path_requests_fail_and_with_one_they_go_on() {
 fn a_nop_fails_and_delays_requests_of_ways() {
     let mut bench = Bench::new(1, 8, 5);
     let under = bench.under();
-    let slow = nop::Options { read_delays: 100, delay_millis: 3, ..nop::Options::default() };
-    let options = nop::Options { write_failures: 100, fail_only: Some(2), ..slow };
+    let slow = nop::NopOptions { read_delays: 100, delay_millis: 3, ..nop::NopOptions::default() };
+    let options = nop::NopOptions { write_failures: 100, fail_only: Some(2), ..slow };
     nop::create(&mut bench.graph, under[0], options).unwrap();
     let (_, mut way) = bench.way("d0.nop");
     for (token, result) in [Err(BAD), Err(BAD), Ok(())].into_iter().enumerate() {

@@ -105,7 +105,7 @@ fn a_half_is_rebuilt_while_a_way_writes() {
 fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     let mut bench = bench_of("RAID1", 2, (4, 5));
     let under = bench.under();
-    let options = raid::Options { name: "v", level: "RAID1", size: Some(2 * MIB), strip: 4096 };
+    let options = raid::RaidOptions { name: "v", level: "RAID1", size: Some(2 * MIB), strip: 4096 };
     raid::label(&mut bench.graph, "Intel", &under, (&options, false)).unwrap();
     bench.graph.settle();
     let geom = bench.graph.objects().geoms_of("RAID").next().unwrap().0;

@@ -67,7 +67,7 @@ fn what_requests_wait_for_is_told_of_the_class() {
     let geom = bench.graph.geom("MULTIPATH", "mp").unwrap();
     multipath::prefer(&mut bench.graph, geom, "d1").unwrap();
     let (_, mut way) = bench.way("multipath/mp");
-    bench.disks.values().nth(1).unwrap().1.set(Some(Error::TimedOut));
+    bench.disks.values().nth(1).unwrap().1.set(Some(BlockError::TimedOut));
     way.submit(&request(Operation::Read, 0, 512, 1), at(0)).unwrap();
     way.ring(at(0));
     // Until it is retried.
@@ -84,7 +84,7 @@ fn what_requests_wait_for_is_told_of_the_class() {
     // For a request of two stripes on lanes of depth 1, the second part waits for the first.
     let mut bench = Bench::new(2, 1, 3);
     let under = bench.under();
-    let options = stripe::Options { stripe_size: 4096, ..stripe::Options::default() };
+    let options = stripe::StripeOptions { stripe_size: 4096, ..stripe::StripeOptions::default() };
     stripe::label(&mut bench.graph, "st", &under, &options).unwrap();
     let (_, mut way) = bench.way("stripe/st");
     way.submit(&request(Operation::Read, 0, 12288, 1), at(10)).unwrap();

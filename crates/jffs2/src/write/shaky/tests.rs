@@ -7,20 +7,21 @@ use super::*;
 
 /// A flash that gives prescribed answers in turn.
 struct Fickle {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     answers: Vec<Result<u32, ()>>,
     reads: Cell<usize>,
 }
 
 impl Fickle {
     fn new(ecc_strength: u32, answers: &[Result<u32, ()>]) -> Self {
-        let geometry = Geometry { ecc_strength, ..Geometry::nand(64 << 10, 16 << 10, 512, 512) };
+        let geometry =
+            FlashGeometry { ecc_strength, ..FlashGeometry::nand(64 << 10, 16 << 10, 512, 512) };
         Self { geometry, answers: answers.to_vec(), reads: Cell::new(0) }
     }
 }
 
 impl Flash for Fickle {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 

@@ -45,7 +45,7 @@ fn sub_pages_are_programmed_alone_and_make_the_same_page() {
         }
         let whole = dump(flash.format(), &data);
         assert_eq!(flash.pages().storage()[..whole.len()], whole, "format {which}");
-        assert_eq!(flash.program(1, &[0]), Err(Error::Misaligned));
+        assert_eq!(flash.program(1, &[0]), Err(FlashError::Misaligned));
     }
 }
 
@@ -61,8 +61,8 @@ fn out_of_band_bytes_are_programmed_beside_data_and_codes() {
     let mut page = [0; 2048];
     assert_eq!(flash.read(0, &mut page), Ok(Corrected::NONE));
     assert_eq!(page, [0x5A; 2048]);
-    assert_eq!(flash.program_oob(0, OobMode::Auto, &[0; 39]), Err(Error::OutOfRange));
-    assert_eq!(flash.program_oob(512, OobMode::Auto, &[0]), Err(Error::Misaligned));
+    assert_eq!(flash.program_oob(0, OobMode::Auto, &[0; 39]), Err(FlashError::OutOfRange));
+    assert_eq!(flash.program_oob(512, OobMode::Auto, &[0]), Err(FlashError::Misaligned));
     flash.program_oob(2048, OobMode::Place, &[0]).unwrap();
     assert_eq!(flash.is_bad(0), Ok(true), "the marker of the second page");
 }
@@ -74,8 +74,8 @@ fn a_bad_block_is_marked_and_refused() {
     flash.mark_bad(1).unwrap();
     flash.mark_bad(1).unwrap();
     assert_eq!((flash.is_bad(0), flash.is_bad(1)), (Ok(false), Ok(true)));
-    assert_eq!(flash.erase(1), Err(Error::BadBlock { block: 1 }));
-    assert_eq!(flash.mark_bad(6), Err(Error::OutOfRange));
+    assert_eq!(flash.erase(1), Err(FlashError::BadBlock { block: 1 }));
+    assert_eq!(flash.mark_bad(6), Err(FlashError::OutOfRange));
     let again = Dump::new(flash.pages().storage().clone(), flash.format().clone(), BLOCK).unwrap();
     assert_eq!(again.is_bad(1), Ok(true));
 }
@@ -119,17 +119,17 @@ impl Storage for Failing {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FlashError> {
         self.bytes.read_at(offset, buffer)
     }
 }
 
 impl StorageMut for Failing {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlashError> {
         if self.left == 0 {
             // Half of it is done.
             self.bytes.write_at(offset, &bytes[..bytes.len() / 2])?;
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.left -= 1;
         self.bytes.write_at(offset, bytes)
@@ -156,7 +156,7 @@ fn a_power_cut_while_a_table_is_written_leaves_the_other() {
             assert_eq!(again.is_bad(17), Ok(true));
             break;
         }
-        assert_eq!(done, Err(Error::PowerLost));
+        assert_eq!(done, Err(FlashError::PowerLost));
         cuts += 1;
     }
     assert_eq!(cuts, 6, "erase, marker, and an erase and a page for each copy");

@@ -1,6 +1,6 @@
 use std::vec;
 
-use flysch_api::flash::Error as FlashError;
+use flysch_api::flash::FlashError;
 use flysch_api::volume::LebState;
 use flysch_wire::ubi::VolumeKind;
 

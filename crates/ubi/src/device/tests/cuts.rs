@@ -6,7 +6,7 @@ use std::string::String;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec;
 
-use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::flash::{Flash, FlashError};
 
 use super::fastmap::agrees_with_a_scan;
 use super::ram::Cut;
@@ -97,11 +97,11 @@ fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
             if result.is_ok() {
                 oracle.may[*lnum as usize] = vec![whole];
             }
-            result.map_err(Error::Flash)
+            result.map_err(UbiError::Flash)
         }
         Step::Unmap(lnum) => {
             oracle.may[*lnum as usize].push(vec![0xff; oracle.leb_size]);
-            device.volume_mut(0).unwrap().unmap(*lnum).map_err(Error::Flash)
+            device.volume_mut(0).unwrap().unmap(*lnum).map_err(UbiError::Flash)
         }
         Step::Map(lnum) => {
             let result = device.volume_mut(0).unwrap().map(*lnum);
@@ -109,7 +109,7 @@ fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
                 let now = oracle.now(*lnum).clone();
                 oracle.may[*lnum as usize] = vec![now];
             }
-            result.map_err(Error::Flash)
+            result.map_err(UbiError::Flash)
         }
         Step::Sync => {
             let result = device.sync();
@@ -163,8 +163,8 @@ fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
             oracle.names = vec![after];
             true
         }
-        Err(Error::Flash(FlashError::PowerLost))
-        | Err(Error::ReadOnly(ReadOnly::Flash(FlashError::PowerLost))) => false,
+        Err(UbiError::Flash(FlashError::PowerLost))
+        | Err(UbiError::ReadOnly(ReadOnly::Flash(FlashError::PowerLost))) => false,
         Err(error) => panic!("{step:?}: {error}"),
     }
 }
@@ -198,7 +198,7 @@ fn write_next(
     }
 }
 
-fn update(device: &mut UbiDevice<Ram>, id: u32, len: usize) -> Result<(), Error> {
+fn update(device: &mut UbiDevice<Ram>, id: u32, len: usize) -> Result<(), UbiError> {
     let mut update = device.update(id, len as u64)?;
     update.write(&data(0x77, len))?;
     update.finish()
@@ -367,7 +367,7 @@ fn a_second_cut_while_the_first_is_mended_loses_nothing() {
 /// content never appears.
 #[test]
 fn leftovers_never_enter_a_new_volume() {
-    type Change = fn(&mut UbiDevice<&mut Ram>) -> Result<(), Error>;
+    type Change = fn(&mut UbiDevice<&mut Ram>) -> Result<(), UbiError>;
     let cases: [(Change, Change, u32); 2] = [
         (|d| d.remove(0), |d| d.create(&NewVolume::dynamic(b"w", 6)).map(drop), 0),
         (|d| d.resize(0, 2), |d| d.resize(0, 6), 2),
@@ -393,7 +393,7 @@ fn leftovers_never_enter_a_new_volume() {
                 let is_new = info.is_some_and(|v| v.name == b"w" || v.reserved_pebs == 6);
                 let was_shrunk = cut(&shrunk, u64::MAX, |d| {
                     let size = d.info(0).map(|v| v.reserved_pebs);
-                    if size == Some(6) { Err(Error::NoVolume(0)) } else { Ok(()) }
+                    if size == Some(6) { Err(UbiError::NoVolume(0)) } else { Ok(()) }
                 });
                 if is_new && was_shrunk.1 {
                     for lnum in first_new..6 {

@@ -1,6 +1,6 @@
 //! The fastmap: valid while the device works, and after a clean detach.
 
-use flysch_api::flash::{Flash, Geometry};
+use flysch_api::flash::{Flash, FlashGeometry};
 
 use super::*;
 use crate::device::wear::State;
@@ -182,7 +182,7 @@ fn a_damaged_fastmap_costs_a_scan_and_nothing_else() {
 #[test]
 fn attaching_after_a_cut_reads_the_pools_and_not_the_chip() {
     let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };
-    let flash = Ram::new(Geometry::nand(1000 << 17, 1 << 17, 2048, 2048));
+    let flash = Ram::new(FlashGeometry::nand(1000 << 17, 1 << 17, 2048, 2048));
     let mut device = UbiDevice::format(flash, &FormatOptions::new(3), &options).unwrap();
     let id = device.create(&NewVolume::dynamic(b"v", 900)).unwrap();
     (0..800).for_each(|lnum| write(&mut device, id, lnum, 0, &data(1, 2048)));

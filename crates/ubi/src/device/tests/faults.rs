@@ -2,7 +2,7 @@
 
 use std::string::ToString;
 
-use flysch_api::flash::Error as FlashError;
+use flysch_api::flash::FlashError;
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn a_worn_out_device_becomes_read_only_and_keeps_what_it_has() {
     assert_eq!(leb(&mut device, hot, 0)[..512], data((round - 1) as u8, 512));
     let before = device.flash().operations;
     assert_eq!(device.volume_mut(hot).unwrap().unmap(0), Err(FlashError::WriteProtected));
-    assert!(matches!(device.remove(hot), Err(Error::ReadOnly(_))));
+    assert!(matches!(device.remove(hot), Err(UbiError::ReadOnly(_))));
     assert_eq!(device.flash().operations, before, "read-only means it");
     let mut device = attach(device.into_flash());
     assert_eq!(leb(&mut device, hot, 0)[..512], data((round - 1) as u8, 512));
@@ -205,7 +205,7 @@ fn too_many_unreadable_blocks_stop_the_device() {
         device.flash_mut().unreadable.insert(peb);
     }
     let error = (0..40).find_map(|_| device.work(1).err()).unwrap();
-    assert_eq!(error, Error::ReadOnly(ReadOnly::Unreadable { blocks: 17 }));
+    assert_eq!(error, UbiError::ReadOnly(ReadOnly::Unreadable { blocks: 17 }));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use flysch_api::volume::{Volume, VolumeMut};
 
-use crate::{DeviceOptions, Error, FormatOptions, NewVolume, ReadOnly, UbiDevice};
+use crate::{DeviceOptions, FormatOptions, NewVolume, ReadOnly, UbiDevice, UbiError};
 use ram::Ram;
 
 fn format(flash: Ram) -> UbiDevice<Ram> {

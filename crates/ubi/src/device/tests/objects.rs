@@ -5,7 +5,7 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use flysch_wire::ubi::LAYOUT_VOLUME;
-use flysch_wire::ubi::fastmap::{MapHeader, Volume};
+use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
 
 use super::*;
 use crate::device::entries::{Entry, UNMAPPED, Volumes};
@@ -21,7 +21,7 @@ fn volumes_know_the_block_of_each_leb() {
     assert_eq!(volumes.remap(LAYOUT_VOLUME, 1, 7), Ok(None));
     assert_eq!(volumes.remap(LAYOUT_VOLUME, 1, 9), Ok(Some(7)));
     assert_eq!(volumes.get(LAYOUT_VOLUME).unwrap().map, [UNMAPPED, 9]);
-    assert_eq!(volumes.remap(3, 0, 7), Err(Error::NoVolume(3)));
+    assert_eq!(volumes.remap(3, 0, 7), Err(UbiError::NoVolume(3)));
     assert!(volumes.slot(LAYOUT_VOLUME, 2).is_none());
 }
 
@@ -44,7 +44,7 @@ fn a_fastmap_lists_each_volume_with_its_map() {
     volumes.remap(LAYOUT_VOLUME, 0, 0x0102_0304).unwrap();
     let mut bytes = Vec::new();
     volumes.append_maps(4096, &mut bytes);
-    assert_eq!(bytes.len(), Volume::SIZE + MapHeader::SIZE + 2 * 4);
+    assert_eq!(bytes.len(), FastmapVolume::SIZE + MapHeader::SIZE + 2 * 4);
     assert_eq!(bytes[bytes.len() - 8..], [1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff]);
 }
 
@@ -64,8 +64,8 @@ fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
     let peb = pebs.wear.take().unwrap();
     pebs.io.flash.endurance[peb as usize] = 0;
     let why = ReadOnly::PoolEmpty { block: peb, bad: before.bad + 1 };
-    assert_eq!(pebs.erase_block(peb, false), Err(Error::ReadOnly(why)));
-    assert_eq!(pebs.begin(), Err(Error::ReadOnly(why)));
+    assert_eq!(pebs.erase_block(peb, false), Err(UbiError::ReadOnly(why)));
+    assert_eq!(pebs.begin(), Err(UbiError::ReadOnly(why)));
     assert_eq!(pebs.wear.state(peb), State::Kept);
 }
 
@@ -87,9 +87,9 @@ fn lebs_take_another_block_with_each_change() {
 #[test]
 fn an_error_tells_what_the_flash_said() {
     use core::error::Error as _;
-    let said = flysch_api::flash::Error::PowerLost;
-    let error = Error::ReadOnly(ReadOnly::Flash(said));
+    let said = flysch_api::flash::FlashError::PowerLost;
+    let error = UbiError::ReadOnly(ReadOnly::Flash(said));
     let why = error.source().unwrap();
     assert_eq!(why.source().unwrap().to_string(), said.to_string());
-    assert!(Error::Shape("text").source().is_none());
+    assert!(UbiError::Shape("text").source().is_none());
 }

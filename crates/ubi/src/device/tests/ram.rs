@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind};
 
 /// How a cut leaves the operation that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Shaky {
 
 #[derive(Clone)]
 pub(super) struct Ram {
-    geometry: Geometry,
+    geometry: FlashGeometry,
     pub(super) bytes: Vec<u8>,
     /// Sub-pages programmed since the erase (NAND).
     programmed: Vec<bool>,
@@ -63,7 +63,7 @@ impl core::fmt::Debug for Ram {
 }
 
 impl Ram {
-    pub(super) fn new(geometry: Geometry) -> Self {
+    pub(super) fn new(geometry: FlashGeometry) -> Self {
         let size = geometry.size as usize;
         let blocks = geometry.blocks() as usize;
         Self {
@@ -87,7 +87,7 @@ impl Ram {
 
     /// Small NAND: blocks of 8 pages of 512 bytes.
     pub(super) fn nand(blocks: u32) -> Self {
-        let mut geometry = Geometry::nand(u64::from(blocks) * 4096, 4096, 512, 512);
+        let mut geometry = FlashGeometry::nand(u64::from(blocks) * 4096, 4096, 512, 512);
         geometry.ecc_strength = 4;
         geometry.bitflip_threshold = 3;
         Self::new(geometry)
@@ -95,11 +95,11 @@ impl Ram {
 
     /// NAND with sub-pages, so that both headers are in one page.
     pub(super) fn sub_paged(blocks: u32) -> Self {
-        Self::new(Geometry::nand(u64::from(blocks) * 8192, 8192, 1024, 256))
+        Self::new(FlashGeometry::nand(u64::from(blocks) * 8192, 8192, 1024, 256))
     }
 
     pub(super) fn nor(blocks: u32) -> Self {
-        Self::new(Geometry::nor(u64::from(blocks) * 4096, 4096))
+        Self::new(FlashGeometry::nor(u64::from(blocks) * 4096, 4096))
     }
 
     /// The flash after power has returned.
@@ -123,9 +123,9 @@ impl Ram {
     }
 
     /// Counts an operation; returns how it ends if power is lost during it.
-    fn count(&mut self) -> Result<Option<Cut>, Error> {
+    fn count(&mut self) -> Result<Option<Cut>, FlashError> {
         if self.dead {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.operations += 1;
         match &mut self.left {
@@ -143,11 +143,11 @@ impl Ram {
 }
 
 impl Flash for Ram {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         &self.geometry
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.geometry.check(offset, buffer.len())?;
         let page = u64::from(self.geometry.write_size.max(512));
         let pages = (offset + buffer.len() as u64).div_ceil(page) - offset / page;
@@ -155,14 +155,14 @@ impl Flash for Ram {
         buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
         let block = self.geometry.block_of(offset);
         if self.unreadable.contains(&block) {
-            return Err(Error::Uncorrectable { offset });
+            return Err(FlashError::Uncorrectable { offset });
         }
         if let Some(Shaky { start, looks, is_good }) = &self.shaky
             && (offset..offset + buffer.len() as u64).contains(start)
             && !is_good(looks.replace(looks.get() + 1))
         {
             buffer[(start - offset) as usize] ^= 0x10;
-            return Err(Error::Uncorrectable { offset: *start });
+            return Err(FlashError::Uncorrectable { offset: *start });
         }
         Ok(match self.flipping.contains(&block) {
             true => Corrected { bits: 3, worst_step: 3 },
@@ -170,26 +170,26 @@ impl Flash for Ram {
         })
     }
 
-    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+    fn is_bad(&self, block: u32) -> Result<bool, FlashError> {
         self.geometry.check_block(block)?;
         Ok(self.bad.contains(&block))
     }
 }
 
 impl FlashMut for Ram {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         let unit = self.geometry.sub_page_size as usize;
         let at = offset as usize;
         if !at.is_multiple_of(unit) || !data.len().is_multiple_of(unit) {
-            return Err(Error::Misaligned);
+            return Err(FlashError::Misaligned);
         }
         let block = self.geometry.block_of(offset);
         assert!(!self.bad.contains(&block), "a bad block is programmed");
         assert!(at + data.len() <= self.range(block).end, "across a block's end");
         let cut = self.count()?;
         if cut == Some(Cut::Before) {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         let nand = self.geometry.kind == Kind::Nand;
         let done = if cut == Some(Cut::Torn) { data.len().div_ceil(2) } else { data.len() };
@@ -214,26 +214,26 @@ impl FlashMut for Ram {
             self.bytes[at + done - 1] &= 0x5a;
         }
         if cut.is_some() {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         if self.weak.contains(&block) {
             self.bytes[at] &= 0x81;
-            return Err(Error::ProgramFailed { offset });
+            return Err(FlashError::ProgramFailed { offset });
         }
         Ok(())
     }
 
-    fn erase(&mut self, block: u32) -> Result<(), Error> {
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
         self.geometry.check_block(block)?;
         assert!(!self.bad.contains(&block), "a bad block is erased");
         let cut = self.count()?;
         if cut == Some(Cut::Before) {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         let range = self.range(block);
         let index = block as usize;
         if self.erases[index] >= self.endurance[index] {
-            return Err(Error::EraseFailed { block });
+            return Err(FlashError::EraseFailed { block });
         }
         self.erases[index] += 1;
         let middle = (range.start + range.end) / 2;
@@ -245,7 +245,7 @@ impl FlashMut for Ram {
         };
         self.bytes[from..to].fill(0xff);
         if cut.is_some() {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         let unit = self.geometry.sub_page_size as usize;
         self.programmed[range.start / unit..range.end / unit].fill(false);
@@ -256,9 +256,9 @@ impl FlashMut for Ram {
         Ok(())
     }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
         if self.geometry.kind != Kind::Nand {
-            return Err(Error::Unsupported);
+            return Err(FlashError::Unsupported);
         }
         self.count()?;
         self.bad.insert(block);

@@ -17,21 +17,21 @@ fn volumes_get_what_is_available_and_no_more() {
     let mut device = format(Ram::nand(40));
     let available = device.account().available;
     let error = device.create(&NewVolume::dynamic(b"a", available + 1)).unwrap_err();
-    assert_eq!(error, Error::NoSpace { wanted: available + 1, available });
+    assert_eq!(error, UbiError::NoSpace { wanted: available + 1, available });
     let a = device.create(&NewVolume::dynamic(b"a", available - 2)).unwrap();
     let b = device.create(&NewVolume { id: Some(9), ..NewVolume::dynamic(b"b", 2) }).unwrap();
     assert_eq!((a, b, device.account().available), (0, 9, 0));
     let twice = device.create(&NewVolume::dynamic(b"b", 1)).unwrap_err();
     assert_eq!(twice.to_string(), "volume \"b\" already exists");
     let taken = NewVolume { id: Some(9), ..NewVolume::dynamic(b"c", 1) };
-    assert_eq!(device.create(&taken), Err(Error::IdTaken(9)));
-    assert!(matches!(device.create(&NewVolume::dynamic(b"", 1)), Err(Error::Invalid(_))));
-    assert!(matches!(device.create(&NewVolume::dynamic(b"d", 0)), Err(Error::Invalid(_))));
-    assert!(matches!(device.resize(b, 3), Err(Error::NoSpace { .. })));
+    assert_eq!(device.create(&taken), Err(UbiError::IdTaken(9)));
+    assert!(matches!(device.create(&NewVolume::dynamic(b"", 1)), Err(UbiError::Invalid(_))));
+    assert!(matches!(device.create(&NewVolume::dynamic(b"d", 0)), Err(UbiError::Invalid(_))));
+    assert!(matches!(device.resize(b, 3), Err(UbiError::NoSpace { .. })));
     device.resize(a, 5).unwrap();
     device.resize(b, 3).unwrap();
     device.remove(a).unwrap();
-    assert_eq!(device.remove(a), Err(Error::NoVolume(a)));
+    assert_eq!(device.remove(a), Err(UbiError::NoVolume(a)));
     assert_eq!(device.account().available, available - 3);
     let device = attach(device.into_flash());
     assert_eq!(names(&device), [(9, b"b".to_vec())]);
@@ -63,8 +63,8 @@ fn several_volumes_are_renamed_at_once() {
     device.rename(&[(0, b"b"), (1, b"a")]).unwrap();
     let now = [(0, b"b".to_vec()), (1, b"a".to_vec()), (2, b"c".to_vec())];
     assert_eq!(names(&device), now);
-    assert!(matches!(device.rename(&[(0, b"x"), (1, b"x")]), Err(Error::NameTaken(_))));
-    assert!(matches!(device.rename(&[(0, b"x"), (0, b"y")]), Err(Error::Invalid(_))));
+    assert!(matches!(device.rename(&[(0, b"x"), (1, b"x")]), Err(UbiError::NameTaken(_))));
+    assert!(matches!(device.rename(&[(0, b"x"), (0, b"y")]), Err(UbiError::Invalid(_))));
     assert_eq!(names(&attach(device.flash().clone())), now, "nothing was done");
     // What is not renamed makes room.
     device.rename(&[(2, b"a")]).unwrap();
@@ -82,7 +82,7 @@ fn static_volumes_are_updated_and_checked() {
     for part in content.chunks(1000) {
         update.write(part).unwrap();
     }
-    assert!(matches!(update.write(&[0]), Err(Error::Invalid(_))));
+    assert!(matches!(update.write(&[0]), Err(UbiError::Invalid(_))));
     update.finish().unwrap();
     let flash = device.into_flash();
     let image = crate::find_images(&flash, Some(4096))[0];
@@ -112,12 +112,12 @@ fn an_update_that_was_not_finished_makes_the_volume_void() {
     let mut device = format(Ram::nand(40));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     change(&mut device, id, 3, &data(1, 512));
-    assert!(matches!(device.update(id, 1 << 30), Err(Error::NoSpace { .. })));
+    assert!(matches!(device.update(id, 1 << 30), Err(UbiError::NoSpace { .. })));
     let mut update = device.update(id, 5000).unwrap();
     update.write(&data(2, 4000)).unwrap();
-    assert!(matches!(update.finish(), Err(Error::Invalid(_))));
+    assert!(matches!(update.finish(), Err(UbiError::Invalid(_))));
     let mut device = attach(device.into_flash());
-    assert!(matches!(device.volume_mut(id), Err(Error::UpdateUnfinished(_))));
+    assert!(matches!(device.volume_mut(id), Err(UbiError::UpdateUnfinished(_))));
     let mut update = device.update(id, 3600).unwrap();
     update.write(&data(2, 3600)).unwrap();
     update.finish().unwrap();
@@ -144,7 +144,7 @@ fn alignment_leaves_the_end_of_each_leb_unused() {
     let mut device = attach(device.into_flash());
     assert_eq!(leb(&mut device, id, 1), data(5, 2048));
     let odd = NewVolume { alignment: 100, name: b"x", ..new };
-    assert!(matches!(device.create(&odd), Err(Error::Invalid(_))));
+    assert!(matches!(device.create(&odd), Err(UbiError::Invalid(_))));
 }
 
 /// Changes the records of a device's table behind its back.
@@ -228,7 +228,7 @@ fn what_linux_refuses_is_refused() {
     let mut device = UbiDevice::attach(good, &DeviceOptions::default()).unwrap();
     edit(&mut device, |record| record.reserved_pebs = u32::MAX);
     let error = attach(device.into_flash()).unwrap_err();
-    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert!(matches!(error, UbiError::NoSpace { .. }), "{error}");
 }
 
 #[test]
@@ -237,15 +237,15 @@ fn shapes_that_can_not_be_written_are_refused() {
         let new = FormatOptions::new(1);
         UbiDevice::format(Ram::new(geometry), &new, &DeviceOptions::default()).map(drop)
     };
-    let nand = flysch_api::flash::Geometry::nand(40 * 4096, 4096, 512, 512);
+    let nand = flysch_api::flash::FlashGeometry::nand(40 * 4096, 4096, 512, 512);
     assert_eq!(format(nand), Ok(()));
-    let mlc = flysch_api::flash::Geometry { kind: flysch_api::flash::Kind::MlcNand, ..nand };
+    let mlc = flysch_api::flash::FlashGeometry { kind: flysch_api::flash::Kind::MlcNand, ..nand };
     assert!(format(mlc).unwrap_err().to_string().contains("SLC mode"));
-    let few = flysch_api::flash::Geometry { size: 3 * 4096, ..nand };
-    assert!(matches!(format(few), Err(Error::Shape(_))));
+    let few = flysch_api::flash::FlashGeometry { size: 3 * 4096, ..nand };
+    assert!(matches!(format(few), Err(UbiError::Shape(_))));
     // Both headers in one page that has no parts.
     let device = super::format(Ram::sub_paged(40));
-    let mut flash = Ram::new(flysch_api::flash::Geometry::nand(40 * 8192, 8192, 1024, 1024));
+    let mut flash = Ram::new(flysch_api::flash::FlashGeometry::nand(40 * 8192, 8192, 1024, 1024));
     flash.bytes = device.into_flash().bytes;
     let error = UbiDevice::attach(flash, &DeviceOptions::default()).unwrap_err();
     assert!(error.to_string().contains("can only be read"), "{error}");

@@ -4,7 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut};
+use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, FsError};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::{Header, NodeKind};
 
@@ -128,7 +128,7 @@ fn a_changed_node_is_an_error_for_its_file_and_told_by_name() {
         // Inode numbers are given out in order of creation.
         let mut bytes = [0; 3000];
         let read = fs.read(flysch_api::vfs::Inode(65), 0, &mut bytes);
-        assert!(matches!(read, Err(Error::Damaged { .. })), "{kind:?}: {read:?}");
+        assert!(matches!(read, Err(FsError::Damaged { .. })), "{kind:?}: {read:?}");
     }
 }
 

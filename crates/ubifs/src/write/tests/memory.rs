@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error};
+use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_random::SplitMix64;
 
@@ -78,9 +78,9 @@ impl Ram {
     }
 
     /// Whether power is lost now.
-    fn step(&mut self) -> Result<bool, Error> {
+    fn step(&mut self) -> Result<bool, FlashError> {
         if self.dead {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.operations += 1;
         if let Some(left) = &mut self.cut_in {
@@ -93,14 +93,14 @@ impl Ram {
         Ok(false)
     }
 
-    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<(), Error> {
+    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<(), FlashError> {
         let inside =
             (lnum as usize) < self.lebs.len() && offset as usize + len <= self.leb_size as usize;
         if !inside {
-            return Err(Error::OutOfRange);
+            return Err(FlashError::OutOfRange);
         }
         let aligned = offset.is_multiple_of(self.unit) && len.is_multiple_of(self.unit as usize);
-        if aligned { Ok(()) } else { Err(Error::Misaligned) }
+        if aligned { Ok(()) } else { Err(FlashError::Misaligned) }
     }
 }
 
@@ -117,7 +117,7 @@ impl Volume for Ram {
         }
     }
 
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.check(lnum, 0, 0)?;
         match &self.lebs[lnum as usize] {
             Some(leb) => {
@@ -131,7 +131,7 @@ impl Volume for Ram {
 }
 
 impl VolumeMut for Ram {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         self.check(lnum, offset, data.len())?;
         let cut = self.step()?;
         let unit = self.unit.max(64) as usize;
@@ -153,13 +153,13 @@ impl VolumeMut for Ram {
         let rest = &data[whole..];
         let part = keep as usize % (rest.len().min(unit) + 1);
         leb.bytes[start + whole..][..part].copy_from_slice(&rest[..part]);
-        Err(Error::PowerLost)
+        Err(FlashError::PowerLost)
     }
 
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         self.check(lnum, 0, data.len())?;
         if self.step()? {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.ghosts.remove(&lnum);
         let mut bytes = vec![0xff; self.leb_size as usize];
@@ -169,10 +169,10 @@ impl VolumeMut for Ram {
         Ok(())
     }
 
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.check(lnum, 0, 0)?;
         if self.step()? {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         if let Some(leb) = self.lebs[lnum as usize].take() {
             self.ghosts.insert(lnum, leb);
@@ -180,10 +180,10 @@ impl VolumeMut for Ram {
         Ok(())
     }
 
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.check(lnum, 0, 0)?;
         if self.step()? {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         assert!(self.lebs[lnum as usize].is_none(), "LEB {lnum} is mapped already");
         self.ghosts.remove(&lnum);
@@ -192,9 +192,9 @@ impl VolumeMut for Ram {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), FlashError> {
         if self.step()? {
-            return Err(Error::PowerLost);
+            return Err(FlashError::PowerLost);
         }
         self.ghosts.clear();
         Ok(())

@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{
-    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
+    Changes, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Timestamp, XattrChange,
 };
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{Compression, MASTER_LEB};
@@ -88,7 +88,7 @@ fn encrypted(ram: Ram, options: &OpenOptions, mode: CipherMode) -> (Ram, OpenOpt
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let policy = Policy::new(name, mode, 16).unwrap();
     fs.encrypt(ROOT, &policy, at(1)).unwrap();
-    assert_eq!(fs.encrypt(ROOT, &policy, at(1)), Err(Error::Exists));
+    assert_eq!(fs.encrypt(ROOT, &policy, at(1)), Err(FsError::Exists));
     (fs.close().unwrap(), options)
 }
 
@@ -209,7 +209,7 @@ fn a_commit_keeps_everything() {
         fs.remove(parent, name.as_bytes(), at(5)).unwrap();
         assert_eq!(&content(&fs, file)[4000..], name.as_bytes(), "still in use");
         fs.forget(file).unwrap();
-        assert_eq!(fs.attributes(file), Err(Error::NotFound));
+        assert_eq!(fs.attributes(file), Err(FsError::NotFound));
     }
     fs.remove(ROOT, b"d2", at(6)).unwrap();
     let ram = fs.close().unwrap();
@@ -250,7 +250,7 @@ fn a_full_disk_takes_deletions_and_gets_empty() {
             let new = new_file(FileKind::Regular);
             let file = match fs.create(ROOT, name.as_bytes(), &new, at(2)) {
                 Ok(file) => file,
-                Err(Error::NoSpace) => break,
+                Err(FsError::NoSpace) => break,
                 Err(error) => panic!("{error}"),
             };
             files += 1;
@@ -261,7 +261,7 @@ fn a_full_disk_takes_deletions_and_gets_empty() {
                         accepted += short;
                         break 'full;
                     }
-                    Err(Error::NoSpace) => break 'full,
+                    Err(FsError::NoSpace) => break 'full,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -426,8 +426,8 @@ fn what_contradicts_itself_is_refused() {
         let mut fs = UbifsMut::open(good.clone()).unwrap();
         fs.files.disk.space.acquire(at);
         let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), super::tests::at(2));
-        assert!(matches!(file, Err(Error::Damaged { .. })), "{file:?}");
-        assert!(matches!(fs.files.disk.commit(), Err(Error::Damaged { .. })));
+        assert!(matches!(file, Err(FsError::Damaged { .. })), "{file:?}");
+        assert!(matches!(fs.files.disk.commit(), Err(FsError::Damaged { .. })));
     }
 }
 

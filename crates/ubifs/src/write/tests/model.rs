@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 use flysch_api::vfs::{
-    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, Rename, XattrChange,
+    Changes, FileKind, FileSystem, FileSystemMut, FsError, Inode, Rename, XattrChange,
 };
 use flysch_wire::ubifs::Compression;
 
@@ -425,7 +425,7 @@ impl Run {
         }
     }
 
-    fn inode(&mut self, path: &str) -> Result<Inode, Error> {
+    fn inode(&mut self, path: &str) -> Result<Inode, FsError> {
         let mut inode = ROOT;
         for part in path.split('/').filter(|part| !part.is_empty()) {
             inode = self.fs().lookup(inode, part.as_bytes())?;
@@ -434,7 +434,7 @@ impl Run {
     }
 
     /// Performs it on the file system; returns the bytes that a write took.
-    fn perform(&mut self, op: &Op) -> Result<usize, Error> {
+    fn perform(&mut self, op: &Op) -> Result<usize, FsError> {
         let now = at(self.step as i64);
         match op {
             Op::Create(path, kind) => {
@@ -512,7 +512,7 @@ impl Run {
         let mut after = self.model.clone();
         let possible = after.apply(&op).is_some();
         let done = self.perform(&op);
-        if done.is_err_and(|error| matches!(error, Error::Medium(_) | Error::ReadOnly)) {
+        if done.is_err_and(|error| matches!(error, FsError::Medium(_) | FsError::ReadOnly)) {
             if possible {
                 self.note(after);
             }
@@ -532,7 +532,7 @@ impl Run {
                 }
                 self.note(after);
             }
-            Err(Error::NoSpace) => self.no_space += 1,
+            Err(FsError::NoSpace) => self.no_space += 1,
             Err(error) => {
                 assert!(!possible, "seed {} step {}: {op:?}: {error}", self.seed, self.step);
             }
@@ -560,13 +560,13 @@ impl Run {
         let inode = path.as_ref().map(|path| self.inode(path));
         let inode = match inode {
             Some(Ok(inode)) => Some(inode),
-            Some(Err(Error::Medium(_))) => return self.power_cut(),
+            Some(Err(FsError::Medium(_))) => return self.power_cut(),
             Some(Err(error)) => panic!("{error}"),
             None => None,
         };
         match self.fs().sync(inode) {
             Ok(()) => {}
-            Err(Error::Medium(_) | Error::ReadOnly) => return self.power_cut(),
+            Err(FsError::Medium(_) | FsError::ReadOnly) => return self.power_cut(),
             Err(error) => panic!("seed {} step {}: sync: {error}", self.seed, self.step),
         }
         self.since = vec![self.model.clone()];
@@ -598,7 +598,7 @@ impl Run {
                 self.since = vec![self.model.clone()];
                 self.versions.clear();
             }
-            Err(Error::Medium(_) | Error::ReadOnly) => {
+            Err(FsError::Medium(_) | FsError::ReadOnly) => {
                 // `close` consumed the volume: use the state before it.
                 let mut ram = ram;
                 self.after_cut(&mut ram);

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
-use flysch_api::vfs::{Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, Rename};
+use flysch_api::vfs::{Changes, FileKind, FileSystem, FileSystemMut, FsError, Inode, Rename};
 use flysch_wire::ubifs::Compression;
 
 use super::memory::Ram;
@@ -100,13 +100,13 @@ fn without_the_key_there_is_the_structure() {
         let longest = inside.iter().max_by_key(|name| name.len()).unwrap().clone();
         assert_eq!(longest.len(), 252);
         let file = fs.lookup(folder, &longest).unwrap();
-        assert_eq!(fs.read(file, 0, &mut [0; 8]), Err(Error::Encrypted));
-        assert_eq!(fs.write(file, 0, b"x", at(5)), Err(Error::Encrypted));
+        assert_eq!(fs.read(file, 0, &mut [0; 8]), Err(FsError::Encrypted));
+        assert_eq!(fs.write(file, 0, b"x", at(5)), Err(FsError::Encrypted));
         let cut = Changes { size: Some(3), ..Changes::default() };
-        assert_eq!(fs.set_attributes(file, &cut, at(5)), Err(Error::Encrypted));
+        assert_eq!(fs.set_attributes(file, &cut, at(5)), Err(FsError::Encrypted));
         let new = new_file(FileKind::Regular);
-        assert_eq!(fs.create(folder, b"new", &new, at(5)), Err(Error::Encrypted));
-        assert_eq!(fs.lookup(folder, b"link"), Err(Error::NotFound));
+        assert_eq!(fs.create(folder, b"new", &new, at(5)), Err(FsError::Encrypted));
+        assert_eq!(fs.lookup(folder, b"link"), Err(FsError::NotFound));
         // Files can be removed without the key.
         fs.remove(folder, &longest, at(6)).unwrap();
         let after = fs.close().unwrap();
@@ -125,7 +125,7 @@ fn policies_stay_together() {
     let with_keys = OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() };
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let open = fs.create(ROOT, b"open", &new_file(FileKind::Directory), at(2)).unwrap();
-    assert!(matches!(fs.encrypt(open, &policy, at(2)), Err(Error::Unsupported(_))));
+    assert!(matches!(fs.encrypt(open, &policy, at(2)), Err(FsError::Unsupported(_))));
     let mut fs = UbifsMut::open_with(fs.close().unwrap(), &with_keys).unwrap();
     let [one, two] = [b"one", b"two"].map(|name| {
         let folder = fs.create(ROOT, name, &new_file(FileKind::Directory), at(2)).unwrap();
@@ -135,13 +135,13 @@ fn policies_stay_together() {
     let new = new_file(FileKind::Regular);
     let plain = fs.create(open, b"plain", &new, at(3)).unwrap();
     let secret = fs.create(one, b"secret", &new, at(3)).unwrap();
-    assert_eq!(fs.encrypt(one, &policy, at(3)), Err(Error::Exists));
-    assert_eq!(fs.encrypt(open, &policy, at(3)), Err(Error::NotEmpty));
+    assert_eq!(fs.encrypt(one, &policy, at(3)), Err(FsError::Exists));
+    assert_eq!(fs.encrypt(open, &policy, at(3)), Err(FsError::NotEmpty));
     let renamed = |fs: &mut UbifsMut<Ram>, from: (Inode, &[u8]), to: (Inode, &[u8])| {
         fs.rename(from, to, Rename::Replace, at(4))
     };
-    assert_eq!(renamed(&mut fs, (open, b"plain"), (one, b"plain")), Err(Error::CrossDevice));
-    assert_eq!(fs.link(plain, one, b"plain", at(4)), Err(Error::CrossDevice));
+    assert_eq!(renamed(&mut fs, (open, b"plain"), (one, b"plain")), Err(FsError::CrossDevice));
+    assert_eq!(fs.link(plain, one, b"plain", at(4)), Err(FsError::CrossDevice));
     renamed(&mut fs, (one, b"secret"), (two, b"moved")).unwrap();
     renamed(&mut fs, (two, b"moved"), (open, b"outside")).unwrap();
     fs.write(secret, 0, b"still encrypted", at(5)).unwrap();
@@ -153,10 +153,10 @@ fn policies_stay_together() {
     let stranger = Policy::new(KeyName::Identifier([1; 16]), CipherMode::Aes256Xts, 4).unwrap();
     let mut fs = UbifsMut::open_with(ram, &with_keys).unwrap();
     let folder = fs.create(ROOT, b"three", &new_file(FileKind::Directory), at(2)).unwrap();
-    assert_eq!(fs.encrypt(folder, &stranger, at(6)), Err(Error::Encrypted));
+    assert_eq!(fs.encrypt(folder, &stranger, at(6)), Err(FsError::Encrypted));
     let old = super::empty(SMALL, Compression::None);
     let mut fs = UbifsMut::open_with(old, &with_keys).unwrap();
-    assert!(matches!(fs.encrypt(ROOT, &policy, at(2)), Err(Error::Unsupported(_))));
+    assert!(matches!(fs.encrypt(ROOT, &policy, at(2)), Err(FsError::Unsupported(_))));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_lost_context_is_told() {
     fs.files.disk.changed = true;
     let ram = fs.close().unwrap();
     let fs = Ubifs::open(&ram, &options).unwrap();
-    assert!(matches!(fs.read(file, 0, &mut [0; 8]), Err(Error::Damaged { .. })));
+    assert!(matches!(fs.read(file, 0, &mut [0; 8]), Err(FsError::Damaged { .. })));
     let told = fs.check();
     let told = told.iter().find(|it| it.severity == Severity::Lost && it.inode == Some(file));
     assert!(told.is_some_and(|it| it.problem.contains("its encryption context")), "{told:?}");

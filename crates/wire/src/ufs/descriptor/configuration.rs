@@ -2,7 +2,7 @@
 //! erase the device and may be possible only once.
 
 use super::field::{self, Field, descriptor, record};
-use super::{DescriptorView, DeviceDescriptor, Error};
+use super::{DescriptorView, DeviceDescriptor, WireError};
 use crate::ufs::query::DescriptorId;
 
 /// Units in one configuration descriptor; the index selects units 0 to 7, 8 to 15 and so on.
@@ -126,17 +126,17 @@ impl ConfigurationLayout {
     /// must have. Returns its length.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if it does not fit, [`Error::BadField`] if the layout is longer than a
-    /// descriptor can be.
+    /// [`WireError::Truncated`] if it does not fit, [`WireError::BadField`] if the layout is longer
+    /// than a descriptor can be.
     pub fn emit(
         &self,
         header: &ConfigurationHeader,
         units: &[ConfigurationUnit; UNITS_PER_CONFIGURATION],
         bytes: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, WireError> {
         let length = self.length();
-        let b_length = u8::try_from(length).map_err(|_| Error::BadField("bLength"))?;
-        Error::check_len(bytes, length)?;
+        let b_length = u8::try_from(length).map_err(|_| WireError::BadField("bLength"))?;
+        WireError::check_len(bytes, length)?;
         let out = &mut bytes[..length];
         out.fill(0);
         let head = ConfigurationHeader {
@@ -164,12 +164,12 @@ impl<'a> ConfigurationView<'a> {
     /// Checks the length once.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if it is shorter than the layout, [`Error::WrongCode`] if it is
-    /// another descriptor, [`Error::BadField`] if its length is impossible.
-    pub fn new(bytes: &'a [u8], layout: ConfigurationLayout) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] if it is shorter than the layout, [`WireError::WrongCode`] if it is
+    /// another descriptor, [`WireError::BadField`] if its length is impossible.
+    pub fn new(bytes: &'a [u8], layout: ConfigurationLayout) -> Result<Self, WireError> {
         let view = DescriptorView::new(bytes)?;
         view.expect(DescriptorId::Configuration)?;
-        Error::check_len(view.as_bytes(), layout.length())?;
+        WireError::check_len(view.as_bytes(), layout.length())?;
         Ok(Self { bytes: view.as_bytes(), layout })
     }
 

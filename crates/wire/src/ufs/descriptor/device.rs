@@ -1,7 +1,7 @@
 //! Device descriptor (JESD220 14.1.4.2).
 
 use super::field::{self, Field, descriptor, record};
-use super::{DescriptorView, Error};
+use super::{DescriptorView, WireError};
 use crate::code::code;
 use crate::ufs::query::DescriptorId;
 use bitfield_struct::bitfield;

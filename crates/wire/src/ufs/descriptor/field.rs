@@ -137,9 +137,9 @@ macro_rules! descriptor {
             /// are zero.
             ///
             /// # Errors
-            /// [`Error::Truncated`] below two bytes, [`Error::WrongCode`] if it is another
-            /// descriptor, [`Error::BadField`] if its length is impossible.
-            pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+            /// [`WireError::Truncated`] below two bytes, [`WireError::WrongCode`] if it is another
+            /// descriptor, [`WireError::BadField`] if its length is impossible.
+            pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
                 let view = DescriptorView::new(bytes)?;
                 view.expect(DescriptorId::$id)?;
                 Ok(Self::load(view.as_bytes()))
@@ -148,12 +148,12 @@ macro_rules! descriptor {
             /// Writes `b_length` bytes, those without a name as zero, and returns their number.
             ///
             /// # Errors
-            /// [`Error::Truncated`] if they do not fit.
-            pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
+            /// [`WireError::Truncated`] if they do not fit.
+            pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
                 let length = usize::from(self.b_length);
                 let got = bytes.len();
                 let out =
-                    bytes.get_mut(..length).ok_or(Error::Truncated { needed: length, got })?;
+                    bytes.get_mut(..length).ok_or(WireError::Truncated { needed: length, got })?;
                 out.fill(0);
                 self.store(out);
                 Ok(length)

@@ -1,7 +1,7 @@
 //! Geometry descriptor (JESD220 14.1.4.4).
 
 use super::field::{self, Field, descriptor, record};
-use super::{DescriptorView, Error};
+use super::{DescriptorView, WireError};
 use crate::ufs::query::DescriptorId;
 
 /// Length of the geometry descriptor up to UFS 3.0, bytes.

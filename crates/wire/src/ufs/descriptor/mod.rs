@@ -34,7 +34,7 @@ pub use unit::{
 
 use super::query::DescriptorId;
 use super::upiu::Wlun;
-use crate::error::Error;
+use crate::error::WireError;
 
 /// Longest descriptor, bytes: bLength has one byte.
 pub const LENGTH_MAX: usize = 255;
@@ -50,12 +50,12 @@ impl<'a> DescriptorView<'a> {
     /// off; if fewer were read, the rest is absent, see [`is_complete`](Self::is_complete).
     ///
     /// # Errors
-    /// [`Error::Truncated`] below two bytes, [`Error::BadField`] if bLength is below two.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
-        Error::check_len(bytes, 2)?;
+    /// [`WireError::Truncated`] below two bytes, [`WireError::BadField`] if bLength is below two.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, WireError> {
+        WireError::check_len(bytes, 2)?;
         let length = usize::from(bytes[0]);
         if length < 2 {
-            return Err(Error::BadField("bLength"));
+            return Err(WireError::BadField("bLength"));
         }
         Ok(Self { bytes: &bytes[..length.min(bytes.len())] })
     }
@@ -80,9 +80,9 @@ impl<'a> DescriptorView<'a> {
         self.bytes
     }
 
-    fn expect(&self, id: DescriptorId) -> Result<(), Error> {
+    fn expect(&self, id: DescriptorId) -> Result<(), WireError> {
         if self.id() != id {
-            return Err(Error::WrongCode { expected: id.into_bits(), got: self.bytes[1] });
+            return Err(WireError::WrongCode { expected: id.into_bits(), got: self.bytes[1] });
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! (JESD220 14.1.4).
 
 use super::field::{self, Field, descriptor, record};
-use super::{DescriptorView, Error};
+use super::{DescriptorView, WireError};
 use crate::code::code;
 use crate::ufs::query::DescriptorId;
 use bitfield_struct::bitfield;
@@ -74,8 +74,9 @@ impl FboDescriptor {
     /// Parses a descriptor. Fields beyond its length, or beyond the bytes that were read, are zero.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below two bytes, [`Error::BadField`] if its length is impossible.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    /// [`WireError::Truncated`] below two bytes, [`WireError::BadField`] if its length is
+    /// impossible.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         Ok(Self::load(DescriptorView::new(bytes)?.as_bytes()))
     }
 

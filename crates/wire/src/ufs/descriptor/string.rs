@@ -1,6 +1,6 @@
 //! String descriptor (JESD220 14.1.4): text in UTF-16, big-endian.
 
-use super::{DescriptorView, Error};
+use super::{DescriptorView, WireError};
 use crate::bytes::put;
 use crate::ufs::query::DescriptorId;
 use core::fmt;
@@ -19,7 +19,7 @@ impl<'a> StringDescriptor<'a> {
     ///
     /// # Errors
     /// As for every descriptor: too short, of another type, or with an impossible length.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let view = DescriptorView::new(bytes)?;
         view.expect(DescriptorId::String)?;
         let units = &view.as_bytes()[2..];

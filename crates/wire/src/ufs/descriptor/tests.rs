@@ -106,8 +106,8 @@ fn hostile_layouts_are_refused() {
     }
     let short = [0x90u8; 0x90];
     assert!(ConfigurationView::new(&short, ConfigurationLayout::UFS_3_1).is_err());
-    assert_eq!(DescriptorView::new(&[1, 0]), Err(Error::BadField("bLength")));
-    assert_eq!(DescriptorView::new(&[9]), Err(Error::Truncated { needed: 2, got: 1 }));
+    assert_eq!(DescriptorView::new(&[1, 0]), Err(WireError::BadField("bLength")));
+    assert_eq!(DescriptorView::new(&[9]), Err(WireError::Truncated { needed: 2, got: 1 }));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Unit and RPMB unit descriptors (JESD220 14.1.4.5, 14.1.4.6).
 
 use super::field::{self, Field, descriptor, record};
-use super::{DescriptorView, Error};
+use super::{DescriptorView, WireError};
 use crate::code::code;
 use crate::ufs::query::DescriptorId;
 

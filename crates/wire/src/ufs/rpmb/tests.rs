@@ -41,9 +41,9 @@ fn advanced_messages_of_another_kind_are_refused() {
     assert_eq!(AdvancedRpmb::authenticated(&bytes)[..2], [0, 4]);
     assert_eq!(AdvancedRpmb::authenticated(&bytes)[2..], [0; 30]);
     bytes[1] = 2;
-    assert_eq!(AdvancedRpmb::parse(&bytes), Err(Error::WrongCode { expected: 1, got: 2 }));
+    assert_eq!(AdvancedRpmb::parse(&bytes), Err(WireError::WrongCode { expected: 1, got: 2 }));
     bytes[0] = 3;
-    assert_eq!(AdvancedRpmb::parse(&bytes), Err(Error::BadField("bLength")));
+    assert_eq!(AdvancedRpmb::parse(&bytes), Err(WireError::BadField("bLength")));
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use super::{DeviceInformation, Header, LENGTH, TransactionCode};
 use crate::bytes::{array, be16, be32, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 use bitfield_struct::bitfield;
 
 /// Offset of the expected data transfer length in a COMMAND.
@@ -92,9 +92,9 @@ impl CommandUpiu {
     /// Parses a COMMAND.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] if it is another unit.
     #[inline]
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Command)?;
         Ok(Self::after(header, bytes))
     }
@@ -197,9 +197,9 @@ impl ResponseUpiu {
     /// Parses a RESPONSE.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] if it is another unit.
     #[inline]
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Response)?;
         Ok(Self::after(header, bytes))
     }

@@ -22,7 +22,7 @@ pub use task::{ServiceResponse, TaskFunction, TaskRequest, TaskResponse};
 
 use crate::bytes::{be16, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 use bitfield_struct::bitfield;
 
 /// Length of the header, bytes.
@@ -196,10 +196,10 @@ impl Header {
 
     /// `Ok` if it is of the expected type.
     #[inline]
-    pub(crate) fn expect(self, code: TransactionCode) -> Result<Self, Error> {
+    pub(crate) fn expect(self, code: TransactionCode) -> Result<Self, WireError> {
         if self.code() != code {
             let got = self.code().into_bits();
-            return Err(Error::WrongCode { expected: code.into_bits(), got });
+            return Err(WireError::WrongCode { expected: code.into_bits(), got });
         }
         Ok(self)
     }
@@ -220,20 +220,20 @@ impl Header {
     /// The extra header segments of the unit at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header announces more than `bytes` holds.
-    pub fn extra_header_segments<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+    /// [`WireError::Truncated`] if the header announces more than `bytes` holds.
+    pub fn extra_header_segments<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], WireError> {
         let end = LENGTH + usize::from(self.ehs_length) * EHS_UNIT;
-        bytes.get(LENGTH..end).ok_or(Error::Truncated { needed: end, got: bytes.len() })
+        bytes.get(LENGTH..end).ok_or(WireError::Truncated { needed: end, got: bytes.len() })
     }
 
     /// The data segment of the unit at the start of `bytes`, without padding.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header announces more than `bytes` holds.
-    pub fn data_segment<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+    /// [`WireError::Truncated`] if the header announces more than `bytes` holds.
+    pub fn data_segment<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], WireError> {
         let start = self.data_offset();
         let end = start + usize::from(self.data_segment_length);
-        bytes.get(start..end).ok_or(Error::Truncated { needed: end, got: bytes.len() })
+        bytes.get(start..end).ok_or(WireError::Truncated { needed: end, got: bytes.len() })
     }
 
     /// Bytes of the whole unit: header segments, data padded to a dword, and CRCs.

@@ -2,7 +2,7 @@
 
 use super::{Header, LENGTH, TransactionCode};
 use crate::bytes::{be64, put};
-use crate::error::Error;
+use crate::error::WireError;
 use crate::ufs::query::{QueryFunction, QueryOpcode, QueryResult};
 
 /// Offset of the descriptor in a query that carries one.
@@ -130,8 +130,8 @@ impl QueryRequest {
     /// Parses a QUERY REQUEST.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::QueryRequest)?;
         Ok(Self::after(header, bytes))
     }
@@ -183,8 +183,8 @@ impl QueryResponse {
     /// Parses a QUERY RESPONSE.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::QueryResponse)?;
         Ok(Self::after(header, bytes))
     }

@@ -2,7 +2,7 @@
 
 use super::{Header, LENGTH, ResponseCode, TransactionCode};
 use crate::bytes::put;
-use crate::error::Error;
+use crate::error::WireError;
 
 /// NOP OUT: asks the device whether it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ impl NopOut {
     /// Parses a NOP OUT.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         Ok(Self { header: Header::parse(bytes).expect(TransactionCode::NopOut)? })
     }
 
@@ -48,8 +48,8 @@ impl NopIn {
     /// Parses a NOP IN.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         Ok(Self { header: Header::parse(bytes).expect(TransactionCode::NopIn)? })
     }
 
@@ -83,8 +83,8 @@ impl Reject {
     /// Parses a REJECT.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Reject)?;
         Ok(Self::after(header, bytes))
     }

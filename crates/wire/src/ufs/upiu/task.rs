@@ -3,7 +3,7 @@
 use super::{Header, LENGTH, ResponseCode, TransactionCode};
 use crate::bytes::{be32, put};
 use crate::code::code;
-use crate::error::Error;
+use crate::error::WireError;
 
 code! {
     /// Task management function, byte 5 of the request.
@@ -65,8 +65,8 @@ impl TaskRequest {
     /// Parses a TASK MANAGEMENT REQUEST.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::TaskRequest)?;
         Ok(Self::after(header, bytes))
     }
@@ -112,8 +112,8 @@ impl TaskResponse {
     /// Parses a TASK MANAGEMENT RESPONSE.
     ///
     /// # Errors
-    /// [`Error::WrongCode`] if it is another unit.
-    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+    /// [`WireError::WrongCode`] if it is another unit.
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::TaskResponse)?;
         Ok(Self::after(header, bytes))
     }

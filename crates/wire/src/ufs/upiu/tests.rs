@@ -64,7 +64,7 @@ fn a_descriptor_read_and_a_64_bit_attribute_share_the_operand() {
 fn a_wrong_unit_is_refused() {
     let mut bytes = [0; LENGTH];
     NopIn::new(1).emit(&mut bytes);
-    let refused = Err(Error::WrongCode { expected: 0x21, got: 0x20 });
+    let refused = Err(WireError::WrongCode { expected: 0x21, got: 0x20 });
     assert_eq!(ResponseUpiu::parse(&bytes), refused);
 }
 

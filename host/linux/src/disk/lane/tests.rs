@@ -62,7 +62,7 @@ fn finish(
     lane: &mut Disk<Time>,
     clock: &Waiting<Time>,
     count: usize,
-) -> Vec<(u64, Result<(), Error>)> {
+) -> Vec<(u64, Result<(), BlockError>)> {
     lane.ring(clock.now());
     let mut all = Vec::new();
     while all.len() < count {
@@ -148,14 +148,14 @@ fn what_cannot_work_is_refused_and_what_fails_is_told() {
         let data = Data::One(lane.memory().slice(0, 4096));
         let beyond = request(Operation::Read, SIZE as u64, data, 0);
         let refused = lane.submit(&beyond, clock.now());
-        assert_eq!(refused, Err(Refused::Invalid(Error::OutOfRange)));
+        assert_eq!(refused, Err(Refused::Invalid(BlockError::OutOfRange)));
         let outside = Data::One(DmaSlice { address: SIZE as u64, len: 4096 });
         let outside = lane.submit(&request(Operation::Write, 0, outside, 0), clock.now());
-        assert_eq!(outside, Err(Refused::Invalid(Error::BadData(BadData::Outside))));
+        assert_eq!(outside, Err(Refused::Invalid(BlockError::BadData(BadData::Outside))));
         if lane.geometry().segments.alignment > 1 {
             let odd = Data::One(lane.memory().slice(1, 4096));
             let odd = lane.submit(&request(Operation::Read, 0, odd, 0), clock.now());
-            assert_eq!(odd, Err(Refused::Invalid(Error::BadData(BadData::Misaligned))));
+            assert_eq!(odd, Err(Refused::Invalid(BlockError::BadData(BadData::Misaligned))));
         }
         // The file shrinks: a request that begins inside and one that is beyond.
         let whole = Data::One(lane.memory().slice(0, 16_384));
@@ -163,7 +163,7 @@ fn what_cannot_work_is_refused_and_what_fails_is_told() {
         lane.submit(&request(Operation::Read, 0, whole, 1), clock.now()).unwrap();
         lane.submit(&request(Operation::Read, 65_536, data, 2), clock.now()).unwrap();
         let done = finish(&mut lane, &clock, 2);
-        assert_eq!(done, [(1, Err(Error::OutOfRange)), (2, Err(Error::OutOfRange))]);
+        assert_eq!(done, [(1, Err(BlockError::OutOfRange)), (2, Err(BlockError::OutOfRange))]);
         assert_eq!(lane.submit(&request(Operation::Read, 0, data, 3), clock.now()), Ok(()));
         assert_eq!(finish(&mut lane, &clock, 1), [(3, Ok(()))], "{settings:?}");
     }

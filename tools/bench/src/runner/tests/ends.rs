@@ -133,7 +133,7 @@ fn headers_may_stand_elsewhere_in_their_units() {
     let clock = TestClock::default();
     let mut disks = [TestDisk::new(MIB, &clock)];
     let assignments = [Assignment::new(Workload { verify, ..job }, 0)];
-    let error = run(&mut disks, &clock, &assignments, Options::default()).unwrap_err();
+    let error = run(&mut disks, &clock, &assignments, RunOptions::default()).unwrap_err();
     assert!(error.to_string().contains("verify_offset"), "{error}");
 }
 
@@ -174,7 +174,7 @@ fn a_log_is_replayed_in_its_order_and_time() {
         let clock = TestClock::default();
         let mut disks = [TestDisk::new(MIB, &clock)];
         let assignments = [Assignment::new(job, 0)];
-        let error = run(&mut disks, &clock, &assignments, Options::default()).unwrap_err();
+        let error = run(&mut disks, &clock, &assignments, RunOptions::default()).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("request 1 of its log") && error.contains(word), "{error}");
     }
@@ -203,6 +203,6 @@ fn what_is_written_to_a_log_is_what_was_done_and_can_be_replayed() {
     let clock = TestClock::default();
     let mut disks = [TestDisk::new(MIB, &clock)];
     let assignments = [Assignment::new(Workload { log, ..reads(1) }, 0)];
-    let error = run(&mut disks, &clock, &assignments, Options::default()).unwrap_err();
-    assert!(matches!(error, Error::Log { .. }), "{error}");
+    let error = run(&mut disks, &clock, &assignments, RunOptions::default()).unwrap_err();
+    assert!(matches!(error, RunError::Log { .. }), "{error}");
 }

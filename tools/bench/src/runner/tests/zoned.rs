@@ -48,7 +48,7 @@ fn on_zones(jobs: &[Workload], zones: Zones, fault: Fault) -> (Outcome, TestDisk
     let mut disks = [TestDisk::new(MIB, &clock)];
     disks[0].fault = fault;
     let assignments: Vec<_> = jobs.iter().map(|job| Assignment::new(job.clone(), 0)).collect();
-    let options = Options { zones: Some(zones), ..Options::default() };
+    let options = RunOptions { zones: Some(zones), ..RunOptions::default() };
     let outcome = run(&mut disks, &clock, &assignments, options).unwrap();
     let [disk] = disks;
     (outcome, disk)
@@ -214,7 +214,7 @@ fn a_zone_whose_write_failed_is_reset_first_and_left_alone_if_that_fails() {
 fn what_does_not_fit_zones_is_refused() {
     let refused = |job: Workload, zones: Option<Zones>| {
         let clock = TestClock::default();
-        let options = Options { zones, ..Options::default() };
+        let options = RunOptions { zones, ..RunOptions::default() };
         let jobs = [Assignment::new(job, 0)];
         run(&mut [TestDisk::new(MIB, &clock)], &clock, &jobs, options).unwrap_err().to_string()
     };

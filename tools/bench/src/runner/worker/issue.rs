@@ -1,6 +1,6 @@
 //! What a worker issues: the next request, and the work to be done on it first.
 
-use flysch_api::block::{Device, Operation, Refused, Request};
+use flysch_api::block::{BlockDevice, Operation, Refused, Request};
 use flysch_api::machine::{Clock, DmaRegion};
 
 use super::{Flushing, Held, Phase, Purpose, SLOT_BITS, Shared, Worker, operation_of, request_of};
@@ -23,7 +23,7 @@ pub(in crate::runner) struct Refilled {
 impl Worker<'_> {
     /// Issues the requests that may be issued now.
     #[inline]
-    pub(in crate::runner) fn refill<D: Device, C: Clock>(
+    pub(in crate::runner) fn refill<D: BlockDevice, C: Clock>(
         &mut self,
         lane: &mut D,
         clock: &C,
@@ -70,7 +70,7 @@ impl Worker<'_> {
 
     /// The next request to issue, taken from the free list and prepared.
     #[inline]
-    fn next<D: Device, C: Clock>(
+    fn next<D: BlockDevice, C: Clock>(
         &mut self,
         lane: &D,
         clock: &C,

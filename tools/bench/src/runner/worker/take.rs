@@ -51,7 +51,7 @@ impl Worker<'_> {
     fn complete_other(
         &mut self,
         slot: &Slot,
-        (result, stamps): (Result<(), flysch_api::block::Error>, &Stamps),
+        (result, stamps): (Result<(), flysch_api::block::BlockError>, &Stamps),
         memory: &DmaRegion,
         shared: &mut Shared,
     ) {
@@ -139,7 +139,7 @@ impl Worker<'_> {
     pub(super) fn refused(
         &mut self,
         slot: u16,
-        error: flysch_api::block::Error,
+        error: flysch_api::block::BlockError,
         shared: &mut Shared,
     ) {
         self.free.push(slot);
@@ -152,7 +152,7 @@ impl Worker<'_> {
         self.fail_request(&slot, error);
     }
 
-    fn fail_request(&mut self, slot: &Slot, error: flysch_api::block::Error) {
+    fn fail_request(&mut self, slot: &Slot, error: flysch_api::block::BlockError) {
         let operation = operation_of(slot.purpose);
         if let Some(direction) = direction_of(operation)
             && let Some(statistics) = &mut self.statistics.directions[direction.index()]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use flysch_api::block::{self, Completion, Device, Geometry, Refused, Request};
+use flysch_api::block::{self, BlockDevice, BlockGeometry, Completion, Refused, Request};
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_geom::{Incident, Plan, Way};
 use flysch_rig::rig::DiskLane;
@@ -180,8 +180,8 @@ impl Lane {
     }
 }
 
-impl Device for Lane {
-    fn geometry(&self) -> &Geometry {
+impl BlockDevice for Lane {
+    fn geometry(&self) -> &BlockGeometry {
         self.way.geometry()
     }
 
@@ -192,7 +192,7 @@ impl Device for Lane {
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         if self.is_dead {
-            return Err(Refused::Invalid(block::Error::Gone));
+            return Err(Refused::Invalid(block::BlockError::Gone));
         }
         self.way.submit(request, now)
     }

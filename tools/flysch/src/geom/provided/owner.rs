@@ -28,7 +28,7 @@ pub(super) struct Owner {
     /// The newest way.
     pub(super) plan: Plan,
     /// Components that dropped out and of which the graph has not been informed.
-    pub(super) lost: Vec<(ConsumerId, block::Error)>,
+    pub(super) lost: Vec<(ConsumerId, block::BlockError)>,
     /// What dropped out, in words.
     pub(super) dropped: Vec<String>,
     /// Places that were repaired.
@@ -114,7 +114,7 @@ impl Owner {
     /// replaced.
     pub(super) fn change(&mut self, now: Instant) {
         for (consumer, error) in std::mem::take(&mut self.lost) {
-            if let (block::Error::Gone, Some(name)) = (error, self.name_under(consumer)) {
+            if let (block::BlockError::Gone, Some(name)) = (error, self.name_under(consumer)) {
                 self.session.gone.borrow_mut().push(name);
             }
             self.session.graph.failed(consumer, error);

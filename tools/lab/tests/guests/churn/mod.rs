@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
-    Rename, Timestamp, XattrChange,
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Rename,
+    Timestamp, XattrChange,
 };
 use flysch_random::SplitMix64;
 

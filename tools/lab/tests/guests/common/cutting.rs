@@ -1,6 +1,6 @@
 //! A flash that loses power.
 
-use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
+use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 use flysch_mtd::FlashImage;
 
 /// A flash whose power fails in one operation, which is then half done.
@@ -25,7 +25,7 @@ impl Cutting<'_> {
 }
 
 impl Flash for Cutting<'_> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &FlashGeometry {
         self.flash.geometry()
     }
 

@@ -89,19 +89,19 @@ pub(crate) fn without(found: &Manifest, expected: &Manifest, lost: &Lost) -> Man
 
 #[cfg(test)]
 mod tests {
-    use flysch_api::flash::{Corrected, Error, Geometry};
+    use flysch_api::flash::{Corrected, FlashError, FlashGeometry};
     use flysch_wire::jffs2::XattrPrefix;
 
     use super::*;
 
-    struct Memory(Geometry, Vec<u8>);
+    struct Memory(FlashGeometry, Vec<u8>);
 
     impl Flash for Memory {
-        fn geometry(&self) -> &Geometry {
+        fn geometry(&self) -> &FlashGeometry {
             &self.0
         }
 
-        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
             buffer.copy_from_slice(&self.1[offset as usize..][..buffer.len()]);
             Ok(Corrected::NONE)
         }
@@ -122,7 +122,7 @@ mod tests {
             }
             at += len;
         }
-        Memory(Geometry::nor(8192, 8192), bytes)
+        Memory(FlashGeometry::nor(8192, 8192), bytes)
     }
 
     #[test]

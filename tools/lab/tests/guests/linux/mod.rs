@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flysch_image::{Contents, Image, Options, Volume};
+use flysch_image::{Contents, Image, ImageOpenOptions, ImageVolume};
 use flysch_lab::manifest::{self, Detail, Manifest};
 
 /// Maximum number of differences printed per image.
@@ -115,7 +115,7 @@ pub(crate) fn expected(path: &Path) -> Option<Manifest> {
 }
 
 /// The only volume of an image.
-pub(crate) fn volume(image: &Image) -> Result<&Volume, String> {
+pub(crate) fn volume(image: &Image) -> Result<&ImageVolume, String> {
     let mut volumes = image.volumes();
     match (volumes.next(), volumes.next()) {
         (Some(volume), None) => Ok(volume),
@@ -136,7 +136,7 @@ impl Tally {
                 if is_clean {
                     problems.push("Linux refuses an image that it unmounted itself".into());
                 }
-                if let Ok(image) = Image::open(path, &Options::default())
+                if let Ok(image) = Image::open(path, &ImageOpenOptions::default())
                     && !flysch_image::check(&image, &mut |_| {})
                 {
                     problems.push("Linux refuses it, and the check finds nothing wrong".into());
@@ -168,7 +168,7 @@ impl Tally {
 }
 
 fn compare(path: &Path, expected: &Manifest, is_made: bool, problems: &mut Vec<String>) {
-    let image = match Image::open(path, &Options::default()) {
+    let image = match Image::open(path, &ImageOpenOptions::default()) {
         Ok(image) => image,
         Err(error) => return problems.push(error.to_string()),
     };
@@ -231,7 +231,7 @@ fn without_directory_times(manifest: &Manifest) -> Manifest {
 /// Extracts the image and compares the result with what the file system shows; extended attributes
 /// are ignored, since they depend on the place of extraction. Returns the number of files.
 fn extract(path: &Path, problems: &mut Vec<String>) -> u64 {
-    let image = Image::open(path, &Options::default()).unwrap();
+    let image = Image::open(path, &ImageOpenOptions::default()).unwrap();
     let fs = volume(&image).unwrap().file_system().unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let target = scratch.path().join("tree");
@@ -261,7 +261,7 @@ pub(crate) fn named(share: &Share, name: &str) -> Vec<PathBuf> {
 /// own with one byte of one line changed.
 pub(crate) fn planted_differences_are_found(share: &Share) {
     for path in named(share, "cut1.img") {
-        let image = Image::open(&path, &Options::default()).unwrap();
+        let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
         let fs = volume(&image).unwrap().file_system().unwrap();
         let found = manifest::of_file_system(&*fs, Detail::Whole);
         let mut planted = expected(&path).unwrap();

@@ -38,7 +38,7 @@ fn a_disk_of_another_size_is_told_by_a_scan() {
     assert_eq!((&disk.name[..], *change), ("x", Change::Resized { bytes: 16 << 20 }));
     // Its lanes are those of the disk as it is now, and it is told once.
     let Source::Lanes(lanes) = &disk.source else { panic!("a model has lanes") };
-    use flysch_api::block::Device as _;
+    use flysch_api::block::BlockDevice as _;
     assert_eq!(lanes[0].geometry().bytes(), 16 << 20);
     assert!(rig.rescan(None).expect("both are there").is_empty());
 }

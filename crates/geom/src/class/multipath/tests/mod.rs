@@ -8,7 +8,7 @@ use core::cell::RefCell;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::{Cause, Error as IoError};
+use flysch_api::block::{BlockError as IoError, Cause};
 
 use super::*;
 use crate::all;
@@ -108,7 +108,7 @@ fn created(count: usize, mode: Mode) -> (Graph, GeomId) {
         let name = format!("md{number}");
         let disk = MD.insert(&mut graph, &name, Box::new(Memory::new(SIZE))).unwrap();
         graph.settle();
-        under.push(nop::create(&mut graph, disk, nop::Options::default()).unwrap());
+        under.push(nop::create(&mut graph, disk, nop::NopOptions::default()).unwrap());
     }
     create(&mut graph, "test", &under, (mode, false)).unwrap();
     let geom = graph.geom("MULTIPATH", "test").unwrap();
@@ -256,7 +256,7 @@ fn the_physical_path_shows_through() {
         let disk = MD.insert(&mut graph, name, Box::new(Memory::new(SIZE))).unwrap();
         graph.settle();
         let physical_path = Some("some/physical/path".into());
-        let options = nop::Options { physical_path, ..nop::Options::default() };
+        let options = nop::NopOptions { physical_path, ..nop::NopOptions::default() };
         under.push(nop::create(&mut graph, disk, options).unwrap());
     }
     create(&mut graph, "test", &under, (Mode::ActivePassive, false)).unwrap();
@@ -450,14 +450,14 @@ fn remove_stop_destroy_and_clear() {
 }
 
 /// A verb and its name.
-type Verb = (&'static str, fn(&mut Graph) -> Result<(), Error>);
+type Verb = (&'static str, fn(&mut Graph) -> Result<(), GeomError>);
 
 #[test]
 fn power_lost_between_any_two_writes_leaves_the_old_or_the_new() {
-    fn geom(graph: &Graph) -> Result<GeomId, Error> {
+    fn geom(graph: &Graph) -> Result<GeomId, GeomError> {
         graph.geom("MULTIPATH", "test")
     }
-    fn make(graph: &mut Graph) -> Result<(), Error> {
+    fn make(graph: &mut Graph) -> Result<(), GeomError> {
         let under = ["da0", "da1"].map(|name| graph.provider(name).unwrap());
         label(graph, "test", &under, (Mode::ActivePassive, false))
     }

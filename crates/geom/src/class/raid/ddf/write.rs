@@ -14,9 +14,9 @@ use flysch_wire::geom::ddf::{
 };
 
 use super::{Conf, Ddf, Home, Joined, SECTOR, Sum, array_of, name_of};
-use crate::class::raid::array::{Array, Level, Member, MemberState, Part, PartState, Volume};
+use crate::class::raid::array::{Array, Level, Member, MemberState, Part, PartState, RaidVolume};
 use crate::class::raid::format::{Making, Wanted, Wire, Writes, Writing};
-use crate::error::{Error, Kind};
+use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
@@ -231,14 +231,14 @@ fn room(array: &Array) -> (u64, u64) {
 }
 
 /// Where the wanted volume begins on each disk, and its number of sectors there.
-fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
-    let wrong = |cause: String| Error::invalid(wanted.name, cause);
+fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), GeomError> {
+    let wrong = |cause: String| GeomError::invalid(wanted.name, cause);
     let name = wanted.name;
     if !(1..=16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {
         return Err(wrong("a name must have 1 to 16 bytes".into()));
     }
     if array.volumes.iter().any(|volume| volume.name == name) {
-        return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
+        return Err(GeomError::new(Kind::Exists, name, "a volume of this name already exists"));
     }
     let strip = wanted.strip / SECTOR;
     let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
@@ -254,7 +254,7 @@ fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
     if blocks == 0 || blocks > most {
         let (size, most) = (blocks * SECTOR, most * SECTOR);
         let cause = format!("{size} bytes of each disk are wanted, but {most} are free");
-        return Err(Error::new(Kind::NoSpace, name, cause));
+        return Err(GeomError::new(Kind::NoSpace, name, cause));
     }
     Ok((start, blocks))
 }
@@ -264,14 +264,14 @@ impl Making for Ddf {
         size.saturating_sub(RESERVED)
     }
 
-    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
+    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, GeomError> {
         if disks.is_empty() || disks.len() > 15 {
             let cause = format!("has {} disks; it must have 1 to 15", disks.len());
-            return Err(Error::invalid("the array", cause));
+            return Err(GeomError::invalid("the array", cause));
         }
         if disks.iter().any(|(_, size)| *size < 2 * RESERVED) {
             let cause = format!("one of its disks has less than {} MiB", (2 * RESERVED) >> 20);
-            return Err(Error::new(Kind::NoSpace, "the array", cause));
+            return Err(GeomError::new(Kind::NoSpace, "the array", cause));
         }
         let own = guid(random);
         let head = Header::anchor(own);
@@ -297,11 +297,11 @@ impl Making for Ddf {
             conf.put_disk(number, id, *size, physical_kind::GLOBAL_SPARE);
         }
         ddf::set_count(&mut conf.disks, disks.len() as u16);
-        array_of(name_of(&own), 0, conf).map_err(|why| Error::invalid("the array", why))
+        array_of(name_of(&own), 0, conf).map_err(|why| GeomError::invalid("the array", why))
     }
 
-    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let wrong = |cause: String| Error::invalid(wanted.name, cause);
+    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), GeomError> {
+        let wrong = |cause: String| GeomError::invalid(wanted.name, cause);
         let members = bearers(array);
         let count = members.len();
         let Some((level, qualifier, parts)) = shape(wanted.level, count) else {
@@ -359,7 +359,7 @@ impl Making for Ddf {
             state: PartState::Active,
             done: 0,
         };
-        array.volumes.push(Volume {
+        array.volumes.push(RaidVolume {
             name: name.into(),
             level: wanted.level,
             strip: wanted.strip,
@@ -394,9 +394,9 @@ impl Making for Ddf {
         &self,
         array: &mut Array,
         (id, size): (Vec<u8>, u64),
-    ) -> Result<Option<Writes>, Error> {
+    ) -> Result<Option<Writes>, GeomError> {
         let name = array.name.clone();
-        let full = || Error::new(Kind::NoSpace, name.clone(), "its table of disks is full");
+        let full = || GeomError::new(Kind::NoSpace, name.clone(), "its table of disks is full");
         let conf = conf(array);
         let used = |number: usize| {
             array.volumes.iter().flat_map(|it| &it.parts).any(|part| part.member == number)
@@ -419,17 +419,17 @@ impl Making for Ddf {
 }
 
 impl Writing for Ddf {
-    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, GeomError> {
         let there = &graph[provider];
         if u64::from(there.sector_size) != SECTOR {
-            return Err(Error::invalid(&there.name, "DDF needs sectors of 512 bytes"));
+            return Err(GeomError::invalid(&there.name, "DDF needs sectors of 512 bytes"));
         }
         if there.media_size < 2 * RESERVED {
             let cause = format!("has less than {} MiB", (2 * RESERVED) >> 20);
-            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+            return Err(GeomError::new(Kind::NoSpace, &there.name, cause));
         }
         let text = graph.attribute(provider, "GEOM::ident").and_then(|value| value.text());
-        let missing = || Error::invalid(&there.name, "has no serial number, and needs one");
+        let missing = || GeomError::invalid(&there.name, "has no serial number, and needs one");
         let text = text.ok_or_else(missing)?;
         // Neither zero nor all ones, which mean no disk.
         let reference = crc32fast::hash(text.as_bytes()).clamp(1, NO_DISK - 1);
@@ -553,7 +553,7 @@ impl Writing for Ddf {
 }
 
 /// The state of a volume, as in the table.
-fn told(volume: &Volume, before: &Virtual) -> (u8, u8) {
+fn told(volume: &RaidVolume, before: &Virtual) -> (u8, u8) {
     use crate::class::raid::array::VolumeState::{Broken, Degraded};
     let differs = volume.dirty
         || volume.parts.iter().any(|it| matches!(it.state, PartState::Stale | PartState::Resync));

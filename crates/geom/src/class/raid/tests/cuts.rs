@@ -19,20 +19,20 @@ fn seen(disks: &[Platter]) -> String {
 }
 
 /// A verb, the array it runs on, and the number of intermediate states.
-type Verb = (&'static str, fn(&mut Graph) -> Result<(), Error>);
+type Verb = (&'static str, fn(&mut Graph) -> Result<(), GeomError>);
 
-fn geom(graph: &Graph) -> Result<GeomId, Error> {
+fn geom(graph: &Graph) -> Result<GeomId, GeomError> {
     let first = graph.objects().geoms_of("RAID").next().map(|(id, _)| id);
-    first.ok_or_else(|| Error::not_found("RAID", "geom"))
+    first.ok_or_else(|| GeomError::not_found("RAID", "geom"))
 }
 
-fn make(graph: &mut Graph) -> Result<(), Error> {
+fn make(graph: &mut Graph) -> Result<(), GeomError> {
     make_as("Intel", graph)
 }
 
-fn make_as(format: &str, graph: &mut Graph) -> Result<(), Error> {
+fn make_as(format: &str, graph: &mut Graph) -> Result<(), GeomError> {
     let disks = under(graph, 2);
-    let options = Options { size: Some(MIB), ..options("vol", "RAID1") };
+    let options = RaidOptions { size: Some(MIB), ..options("vol", "RAID1") };
     label(graph, format, &disks, (&options, false)).map(drop)
 }
 
@@ -66,7 +66,7 @@ const VERBS: [Verb; 14] = [
     }),
     ("add another", |graph| {
         let geom = geom(graph)?;
-        let options = Options { size: Some(MIB), ..options("more", "RAID1") };
+        let options = RaidOptions { size: Some(MIB), ..options("more", "RAID1") };
         add(graph, geom, &options)
     }),
     ("remove", |graph| {
@@ -101,7 +101,7 @@ fn power_lost_between_any_two_sectors_leaves_the_old_or_the_new() {
 
 #[test]
 fn power_lost_between_any_two_sectors_of_ddf_leaves_the_old_or_the_new() {
-    let make: fn(&mut Graph) -> Result<(), Error> = |graph| make_as("DDF", graph);
+    let make: fn(&mut Graph) -> Result<(), GeomError> = |graph| make_as("DDF", graph);
     let verbs = VERBS.map(|(name, verb)| match name {
         "label" | "label anew" => (name, make),
         _ => (name, verb),

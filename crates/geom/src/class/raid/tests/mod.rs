@@ -14,7 +14,7 @@ use core::cell::{Cell, RefCell};
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::{Cause, Error as IoError};
+use flysch_api::block::{BlockError as IoError, Cause};
 use flysch_random::SplitMix64;
 use flysch_wire::geom::imsm;
 
@@ -150,8 +150,8 @@ fn graph_of(disks: &[Platter]) -> Graph {
     graph
 }
 
-fn options<'a>(name: &'a str, level: &'a str) -> Options<'a> {
-    Options { name, level, size: None, strip: 64 << 10 }
+fn options<'a>(name: &'a str, level: &'a str) -> RaidOptions<'a> {
+    RaidOptions { name, level, size: None, strip: 64 << 10 }
 }
 
 fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
@@ -166,7 +166,7 @@ fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId
 fn labelled_as(format: &str, disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
     let mut graph = graph_of(disks);
     let under = under(&graph, disks.len());
-    let options = Options { size, ..options("vol", level) };
+    let options = RaidOptions { size, ..options("vol", level) };
     label(&mut graph, format, &under, (&options, false)).unwrap();
     let geom = graph.objects().geoms_of("RAID").next().unwrap().0;
     (graph, geom)
@@ -445,7 +445,7 @@ fn who_is_away_is_told_of_before_the_next_write() {
 fn a_disk_that_is_still_needed_gives_up_only_what_it_missed() {
     let disks = platters(3, 8 * MIB);
     let (mut graph, geom) = labelled(&disks[..2], "RAID1", Some(MIB));
-    let more = Options { size: Some(MIB), ..options("more", "RAID1") };
+    let more = RaidOptions { size: Some(MIB), ..options("more", "RAID1") };
     add(&mut graph, geom, &more).unwrap();
     write(&mut graph, "raid/r0", 0, &[1; 4096]).unwrap();
     write(&mut graph, "raid/r1", 0, &[2; 4096]).unwrap();
@@ -495,7 +495,7 @@ fn level_5(disks: &[Platter], data: &[u8], dirty: bool) {
         at += 48;
     }
     let mut volume =
-        imsm::Volume::new(*b"five\0\0\0\0\0\0\0\0\0\0\0\0", data.len() as u64 / 512, 1);
+        imsm::ImsmVolume::new(*b"five\0\0\0\0\0\0\0\0\0\0\0\0", data.len() as u64 / 512, 1);
     volume.dirty = u8::from(dirty);
     volume.emit(&mut bytes[at..]);
     let mut map = imsm::Map::new(5, count as u8, 1);
@@ -633,7 +633,7 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
         // Nothing else takes these disks, or overwrites them.
         let mut graph = graph_of(&disks);
         let under = under(&graph, 2);
-        let error = stripe::label(&mut graph, "st", &under, &stripe::Options::default());
+        let error = stripe::label(&mut graph, "st", &under, &stripe::StripeOptions::default());
         assert!(error.unwrap_err().cause.contains("RAID (Intel)"));
         let error = label(&mut graph, "Intel", &under, (&options("x", "RAID1"), false));
         assert!(error.unwrap_err().cause.contains("--force"));
@@ -705,7 +705,7 @@ fn delete_stop_and_what_cannot_be_made() {
         let done = label(&mut graph, "Intel", &all[..count], (&options("vol", level), false));
         assert!(done.unwrap_err().cause.contains(why), "{level}");
     }
-    let large = Options { size: Some(7 * MIB), ..options("vol", "RAID1") };
+    let large = RaidOptions { size: Some(7 * MIB), ..options("vol", "RAID1") };
     let done = label(&mut graph, "Intel", &all[..2], (&large, false));
     assert_eq!(done.unwrap_err().kind, Kind::NoSpace);
     assert!(disks.iter().all(|disk| disk.content.borrow().sectors.is_empty()));

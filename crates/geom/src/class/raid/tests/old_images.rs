@@ -376,7 +376,8 @@ fn every_verb_says_that_it_is_only_read() {
         let error = label(&mut graph, case.0, &[blank], (&options("v", "RAID1"), false));
         assert!(error.unwrap_err().cause.contains("not a format that can be written"));
         // Nobody else overwrites it.
-        let error = stripe::label(&mut graph, "st", &[blank, blank], &stripe::Options::default());
+        let error =
+            stripe::label(&mut graph, "st", &[blank, blank], &stripe::StripeOptions::default());
         assert!(error.is_err());
         stop(&mut graph, geom, false).unwrap();
         let first = graph.provider("d0").unwrap();

@@ -69,8 +69,10 @@ fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
     let top = if kind == "mirror" {
         let mut graph = graph_of(&disks);
         let under = under(&graph, count);
-        let options =
-            mirror::Options { balance: Balance::RoundRobin, ..mirror::Options::default() };
+        let options = mirror::MirrorOptions {
+            balance: Balance::RoundRobin,
+            ..mirror::MirrorOptions::default()
+        };
         mirror::label(&mut graph, "gm", &under, &options).unwrap();
         "mirror/gm"
     } else {

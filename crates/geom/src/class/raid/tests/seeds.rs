@@ -73,7 +73,7 @@ impl Trial {
         let under = under(&graph, disks.len());
         let balances = [Balance::Load, Balance::RoundRobin];
         let balance = balances[random.modulo(2) as usize];
-        let options = mirror::Options { balance, ..mirror::Options::default() };
+        let options = mirror::MirrorOptions { balance, ..mirror::MirrorOptions::default() };
         mirror::label(&mut graph, "gm", &under, &options).unwrap();
         Self::over((seed, random), disks, (&MIRROR, "mirror/gm"))
     }
@@ -111,7 +111,7 @@ impl Trial {
     }
 
     /// Rebuilds everything that needs it; for a mirror at most so many pieces.
-    fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, Error> {
+    fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, GeomError> {
         let geom = graph.objects().geoms_of(self.class.name()).next().unwrap().0;
         if !self.is_mirror() {
             return rebuild(graph, geom, MIB / 4, &mut |_, _| {});
