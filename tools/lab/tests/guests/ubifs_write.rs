@@ -114,11 +114,14 @@ fn made(chip: &Chip) -> FlashImage<Vec<u8>> {
 }
 
 /// Fills the file system, makes holes and fills those; until `cut`.
+///
+/// With the test hash two names share a key, and never three: Linux's replay cannot tell the moved
+/// ones of three names apart (docs/ubifs.md, "What Linux gets wrong").
 fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
     let data: Vec<u8> = (0..70_000_u32).map(|n| (n.wrapping_mul(n) >> 9) as u8).collect();
     for round in 0..4 {
         for number in 0.. {
-            let name = format!("full {round} {number}");
+            let name = format!("{round}{:03} full {number}", number / 2);
             let new = NewFile {
                 kind: FileKind::Regular,
                 permissions: 0o600,
@@ -281,6 +284,14 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
+/// What Linux complains of in a flash, but for a torn master node that it tells of and recovers.
+fn unexpected<'l>(name: &str, log: &'l str) -> Vec<&'l str> {
+    let is_recovered = name.starts_with("cut") && log.contains("recovered master node from LEB");
+    let is_torn_master =
+        |line: &str| is_recovered && line.ends_with("ubifs_scan [ubifs]: bad node");
+    complaints(log).into_iter().filter(|line| !is_torn_master(line)).collect()
+}
+
 type Images = Vec<(String, FlashImage<Vec<u8>>)>;
 
 /// Linux mounts each image, compares, and works on it; the images come back. Returns how many it
@@ -314,7 +325,7 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
     for ((name, flash), (expected, space)) in images.iter_mut().zip(expected) {
         let read = |end: &str| fs::read_to_string(share.path().join(format!("{name}.{end}")));
         let log = read("dmesg").unwrap();
-        let bad = complaints(&log);
+        let bad = unexpected(name, &log);
         if !bad.is_empty() {
             let _ = writeln!(wrong, "{name}: {bad:#?}");
         }
@@ -353,6 +364,12 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
     by_fastmap
 }
 
+/// Where the filling of a flash is cut: `FLYSCH_LAB_CUTS=3000,3100` sets other operations.
+fn cuts() -> Vec<u64> {
+    let set = std::env::var("FLYSCH_LAB_CUTS").unwrap_or("3000,4003,5005".into());
+    set.split(',').map(|cut| cut.parse().expect("FLYSCH_LAB_CUTS")).collect()
+}
+
 /// A flash that is worked on and detached, a full one, and cuts of both.
 fn images(chip: &Chip) -> Images {
     let mut images = Vec::new();
@@ -363,7 +380,7 @@ fn images(chip: &Chip) -> Images {
         work(chip, &mut flash, cut, 400, Some(cut));
         images.push((format!("cut{cut}"), flash));
     }
-    for cut in [None, Some(3000), Some(4003), Some(5005)] {
+    for cut in [None].into_iter().chain(cuts().into_iter().map(Some)) {
         let mut flash = clean.clone();
         // For a volume of any lifetime, which the function's own name does not provide.
         #[allow(clippy::redundant_closure, reason = "without it the lifetimes do not fit")]
