@@ -238,7 +238,7 @@ impl Engine {
 
     /// A task is taken out of the engine. Room that its data was to have is free again.
     fn drop_task(&mut self, number: u8, backend: &mut Backend) {
-        backend.release(self.tasks.room(number));
+        backend.release(self.tasks.take_room(number));
         self.forget(number, backend);
     }
 
@@ -252,13 +252,14 @@ impl Engine {
 
     /// A task is never answered.
     pub(super) fn swallow(&mut self, number: u8, backend: &mut Backend) {
+        backend.release(self.tasks.take_room(number));
         self.tasks.swallow(number);
         backend.forget_task(number);
     }
 
     /// No task in the device is ever answered.
     pub(super) fn swallow_all(&mut self, backend: &mut Backend) {
-        (0..TASKS).for_each(|number| backend.release(self.tasks.room(number)));
+        (0..TASKS).for_each(|number| backend.release(self.tasks.take_room(number)));
         backend.forget_tasks();
         self.tasks.swallow_all();
     }
@@ -434,13 +435,12 @@ impl Engine {
         faults: &mut Injector,
     ) {
         self.halt();
-        let task = self.tasks.get(name.number);
-        let (descriptor, bytes) = (task.descriptor(), task.bytes());
+        let descriptor = self.tasks.get(name.number).descriptor();
         self.tasks.end(name.number);
         if descriptor.read() {
             return self.complete(name, device, clock, faults);
         }
-        device.backend.arrived(bytes);
+        device.backend.arrived(self.tasks.take_room(name.number));
         let settles =
             !device.card.ext_csd.has_cache_on() || descriptor.reliable() || descriptor.forced();
         if settles {
@@ -465,6 +465,7 @@ impl Engine {
         while settled != 0 {
             let number = settled.trailing_zeros() as u8;
             settled &= settled - 1;
+            device.backend.forget_task(number);
             self.complete(self.tasks.name(number), device, clock, faults);
         }
     }
@@ -517,15 +518,10 @@ impl Engine {
         host: &mut Host,
         backend: &mut Backend,
     ) {
+        backend.release(self.tasks.take_room(number));
         match wrong {
             Wrong::Response(command, error) => self.response_error(number, command, error),
-            Wrong::Data(what) => {
-                let task = self.tasks.get(number);
-                if !task.descriptor().read() {
-                    backend.release(task.bytes());
-                }
-                self.data_error(number, what, host);
-            }
+            Wrong::Data(what) => self.data_error(number, what, host),
         }
     }
 

@@ -272,7 +272,7 @@ impl Host {
         }
         let bytes = u64::from(block) * u64::from(blocks);
         let now = clock.nanos();
-        device.backend.forget_transfer();
+        self.give_room(&mut device.backend);
         let mut has_room = true;
         let ready = match phase.load {
             Load::Sectors { part, offset, .. } if phase.read => {

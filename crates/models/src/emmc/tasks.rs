@@ -36,6 +36,8 @@ pub(super) struct Task {
     /// The partition it is of, and when its data is there.
     pub(super) part: u8,
     pub(super) ready: Ready,
+    /// Bytes of the device's write buffer that it has for data that has not come.
+    room: u64,
     /// A fault has made it late already.
     pub(super) is_late: bool,
 }
@@ -120,11 +122,19 @@ impl Tasks {
         self.name(number)
     }
 
-    /// A task is ready for the data lines.
+    /// A task is ready for the data lines; a write has room for its data.
     #[inline]
     pub(super) fn is_ready(&mut self, number: u8) {
-        self.get_mut(number).state = State::Ready;
+        let task = self.get_mut(number);
+        task.state = State::Ready;
+        task.room = if task.descriptor().read() { 0 } else { task.bytes() };
         self.ready.push_back(number);
+    }
+
+    /// The room of a task is used, or free again: its bytes.
+    #[inline]
+    pub(super) fn take_room(&mut self, number: u8) -> u64 {
+        core::mem::take(&mut self.get_mut(number).room)
     }
 
     /// The tasks that are ready, a bit each.
@@ -194,15 +204,6 @@ impl Tasks {
         }
     }
 
-    /// Bytes of the device's write buffer that a task has for data that has not come.
-    pub(super) fn room(&self, number: u8) -> u64 {
-        let task = self.get(number);
-        let has_room = number != DIRECT
-            && !task.descriptor().read()
-            && matches!(task.state, State::Ready | State::Moving);
-        if has_room { task.bytes() } else { 0 }
-    }
-
     /// Whether a task or the direct command is on the lines: what a halt waits for.
     pub(super) fn are_moving(&self) -> bool {
         self.moving.is_some() || self.is_direct_begun
@@ -267,20 +268,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_write_with_its_turn_ahead_has_room() {
+    fn a_write_that_is_ready_has_room_and_gives_it_once() {
         let write = Descriptor::new().with_blocks(8).into_bits();
         let mut tasks = Tasks::new();
-        for word in [write, write | Descriptor::new().with_read(true).into_bits()] {
-            tasks.hold(0, word);
-            assert_eq!(tasks.room(0), 0);
-            tasks.begin(0);
-            tasks.is_ready(0);
-            assert_eq!(tasks.room(0), if word == write { 4096 } else { 0 });
-            assert_eq!(tasks.next(), Some(0));
-            tasks.moved(0);
-            tasks.end(0);
-            assert_eq!(tasks.room(0), 0);
-            tasks.forget(0);
+        // Without direct commands the last task is one like the others.
+        for number in [0, DIRECT] {
+            for word in [write, write | Descriptor::new().with_read(true).into_bits()] {
+                tasks.hold(number, word);
+                tasks.begin(number);
+                assert_eq!(tasks.take_room(number), 0);
+                tasks.is_ready(number);
+                assert_eq!(tasks.next(), Some(number));
+                assert_eq!(tasks.take_room(number), if word == write { 4096 } else { 0 });
+                assert_eq!(tasks.take_room(number), 0);
+                tasks.moved(number);
+                tasks.end(number);
+                tasks.forget(number);
+            }
         }
     }
 }
