@@ -421,7 +421,9 @@ fn what_is_in_the_way_is_told_and_stays() {
     refused("null,size=1M --nbd disk.sock", 2, "is neither unix:PATH nor tcp:HOST:PORT");
     refused("nul --nbd unix:s", 2, "nul");
     refused("file:none --nbd unix:s", 1, "none");
-    refused("null,size=1M --nbd tcp:127.0.0.1:none", 1, "tcp:127.0.0.1:none");
+    refused("null,size=1M --nbd tcp:127.0.0.1:none", 2, "`none` is no port");
+    refused("null,size=1M --nbd tcp:127.0.0.1:65536", 2, "`65536` is no port");
+    refused("null,size=1M --nbd tcp:no.such.host.invalid:1", 1, "no.such.host.invalid:1");
     fs::write(folder.join("file"), "mine").unwrap();
     refused("null,size=1M --nbd unix:file", 1, "file: exists and is not a socket");
     assert_eq!(fs::read(folder.join("file")).unwrap(), b"mine");

@@ -55,6 +55,7 @@ fn a_table_is_shown_as_gpart_shows_it() {
     refused("-f da0.img label label x da0", folder, 1, "in use by PART da0");
     refused("-f da0.img part show da1", folder, 1, "da1: there is no such provider");
     refused("-f da0.img part add -t efi -s 9g da0", folder, 1, "no room for");
+    refused("-f da0.img part add -i 0 -t efi da0", folder, 2, "the numbers 1 to 128, not 0");
     geom("-f da0.img part destroy -F da0", folder);
     assert_eq!(geom("-f da0.img part show", folder), "");
 }

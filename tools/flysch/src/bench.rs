@@ -124,6 +124,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Err(Failure::usage(why));
     }
     if let Some(csv) = &arguments.csv {
+        if arguments.report.as_ref() == Some(csv) && !flysch_files::is_standard_output(csv) {
+            let name = csv.display();
+            return Err(Failure::usage(format!("{name} cannot be both --csv and --report")));
+        }
         spare_inputs(csv, &arguments.files)?;
         targets.iter().try_for_each(|(_, on)| spare_inputs(csv, on.files()?))?;
     }

@@ -163,7 +163,7 @@ impl FromStr for Where {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "systemd" => Ok(Self::Passed),
-            _ => text.parse().map(Self::At).map_err(|why: String| format!("{why}, nor systemd")),
+            _ => text.parse().map(Self::At),
         }
     }
 }

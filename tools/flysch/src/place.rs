@@ -20,7 +20,12 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", address)) if address.contains(':') => Ok(Self::Tcp(address.into())),
+            Some(("tcp", address)) if address.contains(':') => match address.rsplit_once(':') {
+                Some((_, port)) if port.parse::<u16>().is_err() => {
+                    Err(format!("`{port}` is no port: a number up to 65535"))
+                }
+                _ => Ok(Self::Tcp(address.into())),
+            },
             _ => Err(format!("`{text}` is neither unix:PATH nor tcp:HOST:PORT")),
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use flysch_rig::Control;
-use flysch_ufs::{Operation, Query};
+use flysch_ufs::{Operation, Query, UfsError};
 use flysch_wire::ufs::query::{ATTRIBUTES, AttributeId, FLAGS, FlagId};
 use serde_json::{Value, json};
 
@@ -67,15 +67,16 @@ pub(super) fn run_attribute(
 ) -> Result<(), Failure> {
     let Some(given) = &arguments.id else { return list_attributes(control, output) };
     let id = find("attribute", given, AttributeId::ALL, AttributeId::name, AttributeId::into_bits)?;
+    let on = |error: UfsError| Failure::from(error).on(id.name());
     if let Some(value) = arguments.value {
         let write = arguments.place.of(Query::write_attribute(id, value));
-        control.operate(Operation::Query(write))?;
+        control.operate(Operation::Query(write)).map_err(on)?;
     }
     let is_readable = id.info().is_some_and(|info| info.access.read);
     let value = match arguments.value {
         // What can only be written is taken at its word.
         Some(written) if !is_readable => written,
-        _ => number(control, arguments.place.of(Query::read_attribute(id)))?,
+        _ => number(control, arguments.place.of(Query::read_attribute(id))).map_err(on)?,
     };
     if output.json() {
         return output.value(&json!({ "name": id.name(), "id": id.into_bits(), "value": value }));
@@ -121,6 +122,7 @@ pub(super) fn run_flag(
 ) -> Result<(), Failure> {
     let Some(given) = &arguments.id else { return list_flags(control, output) };
     let id = find("flag", given, FlagId::ALL, FlagId::name, FlagId::into_bits)?;
+    let on = |error: UfsError| Failure::from(error).on(id.name());
     let query = match arguments.action {
         None => None,
         Some(FlagAction::Set) => Some(Query::set_flag(id)),
@@ -128,12 +130,12 @@ pub(super) fn run_flag(
         Some(FlagAction::Toggle) => Some(Query::toggle_flag(id)),
     };
     if let Some(query) = query {
-        control.operate(Operation::Query(arguments.place.of(query)))?;
+        control.operate(Operation::Query(arguments.place.of(query))).map_err(on)?;
     }
     let is_readable = id.info().is_some_and(|info| info.access.read);
     let value = match arguments.action {
         Some(action) if !is_readable => u64::from(matches!(action, FlagAction::Set)),
-        _ => number(control, arguments.place.of(Query::read_flag(id)))?,
+        _ => number(control, arguments.place.of(Query::read_flag(id))).map_err(on)?,
     };
     if output.json() {
         let value = value != 0;

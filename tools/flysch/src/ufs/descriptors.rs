@@ -34,13 +34,14 @@ pub(super) fn run(
         find("descriptor", given, DescriptorId::ALL, DescriptorId::name, DescriptorId::into_bits)?;
     let index = u8::try_from(arguments.index)
         .map_err(|_| Failure::usage(format!("index {} is above 255", arguments.index)))?;
-    let bytes = read(control, id, index)?;
+    let what = format!("{} descriptor {index}", id.name());
+    let bytes = read(control, id, index).map_err(|failure| failure.on(&what))?;
     if arguments.raw {
         return show_bytes(&bytes, output);
     }
-    let view = DescriptorView::new(&bytes).map_err(|e| Failure::of("descriptor", e))?;
+    let view = DescriptorView::new(&bytes).map_err(|e| Failure::of(&what, e))?;
     if id == DescriptorId::String {
-        let text = StringDescriptor::parse(&bytes).map_err(|e| Failure::of("descriptor", e))?;
+        let text = StringDescriptor::parse(&bytes).map_err(|e| Failure::of(&what, e))?;
         let text = text.to_string();
         return match output.json() {
             true => output.value(&json!({ "index": index, "text": text })),

@@ -98,9 +98,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Wb(arguments) => booster::run(arguments, control, output),
         What::Power(arguments) => power::run(arguments, control, output),
         What::Errors => errors::run(control, output),
-        other => service(other, control, output).map_err(|failure| failure.on(&description)),
+        other => service(other, control, output),
     };
-    match done {
+    match done.map_err(|failure| failure.on(&description)) {
         Ok(()) => {
             stack.keep();
             Ok(())

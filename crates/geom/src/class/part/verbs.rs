@@ -252,8 +252,8 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
         }
     };
     if index == 0 || index > table.entries && table.scheme != Scheme::Ebr {
-        let cause = format!("there is room for {} partitions, not for one {index}", table.entries);
-        return refuse(Kind::NoSpace, &name, cause);
+        let cause = format!("partitions have the numbers 1 to {}, not {index}", table.entries);
+        return refuse(if index == 0 { Kind::Invalid } else { Kind::NoSpace }, &name, cause);
     }
     if table.scheme.has_raw() && index == 3 {
         return refuse(Kind::Invalid, &name, "partition 3 of a disklabel is the whole disk");
