@@ -55,7 +55,7 @@ impl<T: Copy> Events<T> {
     }
 }
 
-/// The present of a model, and what will happen after it.
+/// The present of a model, and its future events.
 #[derive(Debug)]
 pub(crate) struct Clock<T> {
     now: Instant,
@@ -63,7 +63,7 @@ pub(crate) struct Clock<T> {
 }
 
 impl<T: Copy> Clock<T> {
-    /// The begin of time, with room for `capacity` events before it must grow.
+    /// The start of time, with room for `capacity` events before it must grow.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self { now: Instant::START, events: Events::with_capacity(capacity) }
     }
@@ -79,24 +79,24 @@ impl<T: Copy> Clock<T> {
         self.now.nanos()
     }
 
-    /// When the next thing happens.
+    /// When the next event happens.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.events.next()
     }
 
-    /// `event` happens at `nanos`.
+    /// Schedules `event` at `nanos`.
     #[inline]
     pub(crate) fn at(&mut self, nanos: u64, event: T) {
         self.events.push(Instant::from_nanos(nanos), event);
     }
 
-    /// `event` happens `nanos` from now.
+    /// Schedules `event` `nanos` from now.
     pub(crate) fn after(&mut self, nanos: u64, event: T) {
         self.events.push(self.now.after_nanos(nanos), event);
     }
 
-    /// Takes the next event that is due at `now`; its time is the present.
+    /// Takes the next event that is due at `now`, and moves the present to it.
     #[inline]
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<T> {
         let (at, event) = self.events.pop_due(now)?;
@@ -104,7 +104,7 @@ impl<T: Copy> Clock<T> {
         Some(event)
     }
 
-    /// The present is `now`, unless it is later already.
+    /// Moves the present to `now`, unless it is already later.
     #[inline]
     pub(crate) fn pass(&mut self, now: Instant) {
         self.now = self.now.max(now);

@@ -30,7 +30,7 @@ pub enum Kind {
     BadOcs,
     /// A medium error on the blocks of a read or write.
     Medium,
-    /// A passing error: BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND or HARDWARE ERROR.
+    /// A transient error: BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND or HARDWARE ERROR.
     Transient,
     /// A recoverable UIC error in one of the layers.
     Uic,

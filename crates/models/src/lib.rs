@@ -8,14 +8,14 @@
 //! | [`emmc`] | an eMMC device and its SD host controller with a queueing engine: [`emmc::Emmc`] |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
-//! | [`software`] | what the software of a published host takes |
+//! | [`software`] | the time that the software of a published host takes |
 //! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
 //! | [`faults`] | what goes wrong and when |
 //! | [`store`] | where the data is: memory or a file |
 //! | [`ses`] | a SCSI enclosure behind a port of its own |
 //! | [`events`], [`random`] | what models are built from |
 //!
-//! A model never sees the driver that drives it: both know `flysch-api` and `flysch-wire` only.
+//! A model never sees the driver that drives it: both know only `flysch-api` and `flysch-wire`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

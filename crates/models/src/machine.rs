@@ -25,7 +25,7 @@ pub use timeline::Timeline;
 /// The address to which modelled machines write messages; the value written is the vector to raise.
 pub const MESSAGES: u64 = 0xFEE0_0000;
 
-/// What a model raises in addition to the line; by default nothing.
+/// Messages that a model sends in addition to the line; by default none.
 pub trait Messages {
     /// Number of interrupt vectors it can raise, at most 64; with more than one it writes messages.
     fn vectors(&self) -> u16 {
@@ -67,7 +67,7 @@ pub trait MixedModel: Model {
 /// What makes time pass.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
-    /// Discrete events: time moves only in `wait`, software costs nothing.
+    /// Discrete events: time moves only in `wait`, software takes none.
     Virtual,
     /// Software time is measured, idle time is skipped.
     Hybrid {
@@ -99,8 +99,8 @@ struct Shared<M> {
 /// Time that a host spent polling: waits with masked interrupts during which a completion came.
 ///
 /// The machine wakes such a host all the same, as if it had looked at the right moment; on hardware
-/// nothing does, and a processor that wants to see the completion must keep looking all that time.
-/// A host that enables its interrupts before it waits spends none.
+/// nothing wakes it, and a processor that wants to see the completion must poll all that time. A
+/// host that enables its interrupts before it waits spends none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
     /// Number of such waits.
@@ -226,7 +226,7 @@ impl<M: Model> Clock for Inline<M> {
     }
 
     /// Moves time to the next interrupt or to `until`. A host that has masked its interrupts and
-    /// polls is also woken by every completion, with [`Wake::Deadline`]; [`Inline::polled`] tells
+    /// polls is also woken by every completion, with [`Wake::Deadline`]; [`Inline::polled`] reports
     /// what that would cost on hardware.
     fn wait(&self, until: Option<Instant>) -> Wake {
         let time = &self.shared.timeline;

@@ -19,7 +19,7 @@ use flysch_wire::scsi::ses::{
 };
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Text};
 
-/// Maximum number of slots: with the other elements they fit one byte of element numbers.
+/// Maximum number of slots: with the other elements, their numbers fit into one byte.
 pub const SLOTS_MAX: u8 = 200;
 /// How long a command takes, nanoseconds: a microcontroller on a slow bus.
 const WORK_NANOS: u64 = 200_000;
@@ -35,7 +35,7 @@ pub struct Config {
     pub identifier: u64,
 }
 
-/// A slot's state besides its device.
+/// The lights of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lights {
     locate: bool,

@@ -75,8 +75,8 @@ impl fmt::Display for StoreError {
 }
 
 impl StoreError {
-    /// Whether the file system below has no room for what was written, or denies it to the owner of
-    /// the file.
+    /// Whether the file system below has no room for the data, or the owner of the file has reached
+    /// a quota.
     pub fn is_full(&self) -> bool {
         #[cfg(feature = "std")]
         if let Self::File { cause, .. } = self {
@@ -118,8 +118,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// Why the machine below could not do what was requested, in words, for the first failure. The
-    /// device reports a medium error to its host; this is the reason for it.
+    /// Why the machine below failed, in words, for the first failure. The device reports a medium
+    /// error to its host; this is the reason for it.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Self::Memory(_) => None,

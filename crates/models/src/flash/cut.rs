@@ -5,7 +5,7 @@ use alloc::vec;
 use super::{Tear, Torn, tear};
 use crate::random::Random;
 
-/// Weak cells of a block read correctly for a power of two reads; its exponent is below this.
+/// Weak cells of a block read correctly for 2^n reads; n is below this.
 const HIDDEN_READS_LOG2: u64 = 8;
 
 /// How torn cells behave after the cut. Each effect can be switched on by itself.
@@ -15,8 +15,7 @@ const HIDDEN_READS_LOG2: u64 = 8;
 /// bit-flips in erased pages).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Aftermath {
-    /// Cells between two levels read differently each time. Without this they read as they were
-    /// left.
+    /// Cells between two levels read differently each time. Otherwise they read as they were left.
     pub unstable: bool,
     /// A program cut late reads without a bit error for the first 1 to 128 reads of its block, and
     /// an erase cut late (and every second one cut half way) reads as fully erased for as long;

@@ -106,28 +106,28 @@ impl Power {
         self.is_on
     }
 
-    /// Fails during operation `number` (of [`operations`](Self::operations)).
+    /// Cuts power during operation `number` (of [`operations`](Self::operations)).
     pub fn cut_at(&mut self, number: u64, tear: Tear) {
         self.cut = Some((number, tear));
     }
 
-    /// Lets operation `number` fail, as worn cells do.
+    /// Makes operation `number` fail, as in worn cells.
     pub fn fail_at(&mut self, number: u64) {
         self.failing.push(number);
     }
 
-    /// Comes back; a cut that is still planned is cancelled.
+    /// Restores power; a cut that is still planned is cancelled.
     pub fn on(&mut self) {
         self.is_on = true;
         self.cut = None;
     }
 
-    /// Fails between two operations.
+    /// Cuts power between two operations.
     pub fn off(&mut self) {
         self.is_on = false;
     }
 
-    /// Fails with an error if nothing can be read.
+    /// Returns an error if power is off.
     pub(crate) fn check(&self) -> Result<(), FlashError> {
         if self.is_on { Ok(()) } else { Err(FlashError::PowerLost) }
     }

@@ -14,9 +14,9 @@ const LATE_CELLS_MAX: u64 = 12;
 pub(crate) struct Torn {
     /// What they read as, except the unstable ones.
     pub cells: Vec<u8>,
-    /// A 1 for every cell that reads as anything, differently each time.
+    /// A 1 for every unstable cell: it reads differently each time.
     pub unstable: Vec<u8>,
-    /// Read count from which on that shows; until then the cells read as in `cells`.
+    /// Read count from which on they do; until then the cells read as in `cells`.
     pub shows_from: u32,
 }
 

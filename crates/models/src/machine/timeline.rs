@@ -13,8 +13,8 @@ use flysch_api::machine::{Clock, Instant, Wake};
 
 use super::Mode;
 
-/// If software takes longer than this between two accesses of the machine, nanoseconds, it was
-/// preempted.
+/// Longest time that software takes between two accesses of the machine, nanoseconds; after more,
+/// it must have been preempted.
 const PREEMPTED_NANOS: u64 = 50_000;
 
 /// A machine on a timeline.
@@ -98,14 +98,14 @@ impl Timeline {
         self.now.get()
     }
 
-    /// Advances to `next`, unless it is later already.
+    /// Advances to `next`, unless it is already later.
     #[inline]
     pub(super) fn skip_to(&self, next: Instant) -> Instant {
         self.now.set(next.max(self.now.get()));
         self.now.get()
     }
 
-    /// Does the same with every machine that still exists.
+    /// Calls `act` with every machine that still exists.
     fn each(&self, mut act: impl FnMut(&dyn Timed)) {
         for machine in self.machines.borrow().iter().filter_map(Weak::upgrade) {
             act(&*machine);
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(timeline.wait(None), Wake::Interrupt);
         assert_eq!((timeline.now().nanos(), other.read32(0), one.read32(0)), (100, 1, 0));
         assert_eq!(timeline.wait(Some(Instant::from_nanos(200))), Wake::Deadline);
-        // A machine that waits alone takes time along, and the others catch up.
+        // A machine that waits alone moves time for all, and the others catch up.
         other.write32(0, 500);
         assert_eq!((other.wait(None), other.read32(0)), (Wake::Interrupt, 1));
         assert_eq!(timeline.now().nanos(), 700);

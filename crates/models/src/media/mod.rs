@@ -156,7 +156,7 @@ impl Die {
     }
 
     /// When a read that could start at `start` may start. A program operation in progress is
-    /// suspended for it, but only so often; then the read waits for its end.
+    /// suspended for it, but only a limited number of times; after that the read waits for its end.
     #[inline]
     fn make_way(&mut self, mut start: u64, timing: &Timing) -> u64 {
         for at in 0..self.held {
@@ -357,7 +357,7 @@ impl Media {
         self.front_end + self.timing.firmware_ns + spread
     }
 
-    /// A command came or ended at `now`: the link is idle from now on at the earliest.
+    /// A command came or ended at `now`: the link's idle time does not begin before this.
     #[inline]
     pub(crate) fn rests(&mut self, now: u64) {
         self.last_used = self.last_used.max(now);
@@ -561,7 +561,7 @@ impl Media {
         }
     }
 
-    /// Starts the next program operation if there are data and a free die. `partial` also accepts
+    /// Starts the next program operation if there is data and a free die. `partial` also accepts
     /// less than a full unit (a flush).
     pub(crate) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
         for (kind, pending) in [(Program::Slc, self.pending_slc), (Program::Tlc, self.pending)] {
@@ -618,7 +618,7 @@ impl Media {
         Some(Started { die: index as u16, end })
     }
 
-    /// Counts programmed bytes and stops the array when a check-point is due.
+    /// Counts programmed bytes and stops the array when a checkpoint is due.
     fn checkpoint(&mut self, bytes: u64, at: u64) {
         let checkpoint = self.timing.checkpoint;
         if checkpoint.every_bytes == 0 {

@@ -52,7 +52,7 @@ pub struct Timing {
     pub read_ahead_bytes: u64,
     /// Size of the write buffer.
     pub write_buffer_bytes: u64,
-    /// Mapping check-points and foreground collection, by bytes programmed.
+    /// Mapping checkpoints and foreground collection, by bytes programmed.
     pub checkpoint: Pause,
     /// Read-disturb patrol, by bytes read from the array.
     pub patrol: Pause,

@@ -15,8 +15,8 @@ pub(super) struct TornPage {
     pub intended: Vec<u8>,
     /// A 1 for every cell that reads differently each time.
     pub unstable: Vec<u8>,
-    /// Number of reads of the block since its erase from which on they do; until then they read as
-    /// they are.
+    /// Number of reads of the block since its erase from which on they are unstable; until then
+    /// they read as they are stored.
     pub shows_from: u32,
 }
 
@@ -155,16 +155,16 @@ impl Block {
         }
     }
 
-    /// Charge of a pair of pages went astray while the upper one was programmed: cells of the lower
-    /// `page` read as anything.
+    /// Disturbs the lower `page` of a pair, because power failed while the upper one was
+    /// programmed: cells become unstable.
     pub(super) fn shake(&mut self, shape: Shape, page: u32, cut: &mut Tearing) {
         if !self.has_cells() || matches!(cut.how, Tear::Before | Tear::After) {
             return;
         }
         let cells = self.content(shape, page);
         let inverted: Vec<u8> = cells.iter().map(|byte| !byte).collect();
-        // If not cut late, the lower page is lost; late, few of its cells are still between two
-        // levels.
+        // Unless cut late, the lower page is lost; if cut late, only few of its cells are between
+        // two levels.
         let way = if cut.how == Tear::Late { Tear::Late } else { Tear::Half };
         let mut torn = tear(&mut cut.random, &inverted, &cells, way);
         torn.unstable.iter_mut().zip(&torn.cells).zip(&cells).for_each(|((shaky, new), old)| {

@@ -80,7 +80,7 @@ impl NandChip {
         });
     }
 
-    /// Outputs the cells as they are, except those that read as anything.
+    /// Outputs the cells as they are, except unstable ones, which read as anything.
     fn put_out_cells(&self, fetched: &Fetched, column: usize, buffer: &mut [u8]) {
         let Fetched { place, page, count, history } = *fetched;
         let end = column + buffer.len();
@@ -103,7 +103,7 @@ impl NandChip {
     }
 
     /// Calls `flip` with the cells of a fetched page that read wrong because of age; a cell passed
-    /// twice is right again.
+    /// twice is correct again.
     fn wrong_cells(&self, fetched: &Fetched, flip: impl FnMut(usize)) {
         if !self.config.wears {
             return;

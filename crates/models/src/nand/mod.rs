@@ -47,7 +47,7 @@ pub struct Config {
     /// Whether the die corrects errors itself, as strongly as its profile demands.
     pub corrects: bool,
     /// Number of reads of a block since its erase that harm it as much as all its erases, on a chip
-    /// that wears; 0: as many as its cells can stand. A small number makes reads disturb soon.
+    /// that wears; 0: as many as its cells withstand. A small number makes reads disturb soon.
     pub disturbing_reads: u32,
     /// How the cells of an interrupted operation behave afterwards.
     pub aftermath: Aftermath,
@@ -358,7 +358,7 @@ impl NandChip {
         }
     }
 
-    /// Number of erases that a block can still stand; 0 if it is worn out.
+    /// Number of erases that a block still withstands; 0 if it is worn out.
     fn life_left(&self, number: usize) -> u32 {
         if !self.config.wears {
             return u32::MAX;

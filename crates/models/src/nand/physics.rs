@@ -3,8 +3,8 @@
 //! The manufacturer guarantees that the required error correction suffices until a block has been
 //! erased as often as permitted. So at that age the mean number of wrong bits in a step is set to
 //! an eighth of what can be corrected in a step; it grows from nearly nothing with the square of
-//! the erases, with reads of the block since its erase, and with time. Which bits go wrong is a
-//! fixed order for each life of a page: with more errors, the earlier ones stay.
+//! the erases, with reads of the block since its erase, and with time. The order in which bits go
+//! wrong is fixed for each life of a page: as errors increase, the earlier ones stay.
 
 use crate::nand::Profile;
 use crate::random::Random;
@@ -20,7 +20,7 @@ const RETENTION_OF_NEW: f64 = 0.1;
 const ERRORS_OF_NEW: f64 = 1e-4;
 /// Share of a step's correction capacity that is used at the end of a block's life.
 const USED_AT_END: f64 = 0.125;
-/// Erases beyond the guaranteed number that the best block stands, relative to that number.
+/// Erases beyond the guaranteed number that the best block withstands, relative to that number.
 const LIFE_SPREAD: f64 = 1.0;
 
 /// Chance that a program of a block at the end of its life fails.
@@ -36,7 +36,7 @@ pub(super) struct History {
 }
 
 /// Mean number of wrong bits in `bits` cells of such a page. `disturbing` reads do as much harm as
-/// all erases; 0: as many as the cells can stand.
+/// all erases; 0: as many as the cells withstand.
 pub(super) fn mean_errors(
     profile: &Profile,
     disturbing: u32,

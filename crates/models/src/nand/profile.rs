@@ -65,7 +65,7 @@ pub struct Timing {
 pub struct Profile {
     /// Manufacturer and part number.
     pub name: &'static str,
-    /// Its answer to READ ID, in the form that nandsim takes it (`id_bytes=`).
+    /// Its answer to READ ID, in the form that nandsim expects (`id_bytes=`).
     pub id: &'static [u8],
     /// Bytes of data in a page.
     pub page_size: u32,
@@ -83,7 +83,7 @@ pub struct Profile {
     pub pairing: Pairing,
     /// The required error correction.
     pub ecc: EccNeed,
-    /// Number of program and erase cycles that a block stands.
+    /// Number of program and erase cycles that a block withstands.
     pub endurance: u32,
     /// Maximum number of blocks that are bad when the chip is new or become bad within its
     /// endurance.

@@ -29,7 +29,7 @@ struct Block {
     cells: Vec<u8>,
     /// A 1 for every cell that reads differently each time; empty if there is none.
     unstable: Vec<u8>,
-    /// Number of reads of the chip from which on they do.
+    /// Number of reads of the chip from which on they are unstable.
     shows_from: u32,
     erases: u32,
 }
@@ -49,7 +49,7 @@ impl Block {
         self.cells[range].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
     }
 
-    /// The bytes up to some place are done, the one there is half done.
+    /// Programs the bytes up to some place, and the one there by half.
     fn program_torn(&mut self, at: usize, bytes: &[u8], cut: &mut Tearing) {
         let len = bytes.len() as u64;
         if cut.looks_done() {

@@ -29,7 +29,7 @@ pub struct Profile {
     pub blocks: u32,
     /// Number of bytes programmed in one operation: write buffer or page.
     pub buffer_size: u32,
-    /// Number of erases that a block stands.
+    /// Number of erases that a block withstands.
     pub endurance: u32,
     /// Times.
     pub timing: Timing,

@@ -11,7 +11,7 @@ use super::flow::refusal;
 use super::task::Task;
 use super::transfer::Request;
 
-/// Every admin command there is.
+/// Every supported admin command.
 pub(super) const ADMIN_COMMANDS: [AdminOpcode; 17] = [
     AdminOpcode::DeleteSq,
     AdminOpcode::CreateSq,
@@ -32,20 +32,20 @@ pub(super) const ADMIN_COMMANDS: [AdminOpcode; 17] = [
     AdminOpcode::Sanitize,
 ];
 
-/// What follows from an admin command that the device has carried out.
+/// The consequence of an admin command that the device has carried out.
 enum Follows {
     Nothing,
-    /// Events that this log page tells of are told again.
+    /// The log page was read: events that refer to it are reported again.
     LogRead(LogId),
-    /// The namespace of this id has changed.
+    /// The namespace with this id has changed.
     Changed(u32),
     /// New firmware starts.
     Activation,
 }
 
 impl Device {
-    /// Carries out an admin command that concerns the device alone: what it gives, and what
-    /// follows.
+    /// Carries out an admin command that concerns the device alone: returns its result and its
+    /// consequence.
     fn administer(
         &mut self,
         request: &Request<'_>,
@@ -87,7 +87,7 @@ impl Nvme {
     pub(super) fn administer(&mut self, index: u16) {
         let command = self.tasks.get(index).command;
         let opcode = AdminOpcode::from_bits(command.opcode);
-        // Over PCI Express admin commands have PRPs.
+        // Over PCI Express, admin commands use PRPs.
         if command.flags.psdt() != 0 || command.flags.fuse() != 0 {
             return self.finish(index, refusal(Status::InvalidField), 0);
         }
@@ -136,7 +136,7 @@ impl Nvme {
         }
     }
 
-    /// Does what follows from a command that the device has carried out.
+    /// Handles the consequence of a command that the device has carried out.
     fn follow(&mut self, follows: Follows) {
         match follows {
             Follows::Nothing => {}
@@ -147,7 +147,7 @@ impl Nvme {
             }
             Follows::Changed(id) => self.namespace_changed(id),
             Follows::Activation => {
-                // Nothing is fetched until the firmware runs, and CSTS.PP says so.
+                // Nothing is fetched until the firmware runs; CSTS.PP reports this.
                 self.tell(event::NOTICE, event::FIRMWARE, LogId::Firmware);
                 self.registers.csts.set_pp(true);
                 let epoch = self.registers.epoch;
@@ -156,7 +156,7 @@ impl Nvme {
         }
     }
 
-    /// The firmware that was activated runs.
+    /// The activated firmware runs.
     pub(super) fn firmware_runs(&mut self) {
         self.device.firmware.start_over();
         self.registers.csts.set_pp(false);
@@ -174,7 +174,7 @@ impl Nvme {
         Ok(())
     }
 
-    /// Abort: 1 if the command is not there any more.
+    /// Abort: returns 1 if the command no longer exists.
     fn abort(&mut self, command: &Sqe) -> u32 {
         let (queue, cid) = (command.cdw10[0] as u16, (command.cdw10[0] >> 16) as u16);
         let meant = |task: &Task| {
@@ -188,7 +188,7 @@ impl Nvme {
         0
     }
 
-    /// Deletes one namespace, or all.
+    /// Deletes one namespace, or all of them.
     fn delete_namespaces(&mut self, id: u32) -> Result<u32, Status> {
         for index in self.device.spaces.meant(id)? {
             if let Some(id) = self.device.spaces.delete(index) {

@@ -13,32 +13,32 @@ use crate::media::{Media, Program};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: TaskRef,
-    /// Bytes of data.
+    /// Length of the data, bytes.
     pub(super) len: u32,
-    /// The data comes from the medium, so that nothing crosses the link.
+    /// The data comes from the medium: nothing crosses the link.
     pub(super) is_copy: bool,
 }
 
-/// How the controller stands, as far as it matters to what is programmed.
+/// The controller state that decides what is programmed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// It shuts down: nothing may stay in the write buffer.
+    /// It is shutting down: nothing may stay in the write buffer.
     pub(super) shuts: bool,
-    /// It holds no command: there is time to empty the SLC area.
+    /// It holds no commands: there is time to empty the SLC area.
     pub(super) is_idle: bool,
 }
 
-/// The flash, its write buffer, and who waits for them.
+/// The flash, its write buffer, and the commands that wait for them.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) media: Media,
     profile: Profile,
     seed: u64,
-    /// Writes that wait for room in the write buffer, in order.
+    /// Writes waiting for room in the write buffer, in order.
     writes: VecDeque<Entry>,
-    /// Commands that wait until so many bytes were programmed.
+    /// Commands waiting until this many bytes have been programmed.
     flushes: Vec<(TaskRef, u64)>,
-    /// Bytes that lie in the SLC area.
+    /// Number of bytes in the SLC area.
     slc_used: u64,
 }
 
@@ -57,7 +57,7 @@ impl Backend {
         this
     }
 
-    /// As after a reset of the controller: link and look-up are as the profile has them.
+    /// Sets link and look-up to the profile's values, as after a controller reset.
     pub(super) fn set_up(&mut self) {
         self.media.set_link(self.profile.link.times(&self.profile.timing));
         self.lend_memory(false);
@@ -70,20 +70,20 @@ impl Backend {
         self.slc_used = 0;
     }
 
-    /// Nobody waits any more.
+    /// Forgets all waiting commands.
     pub(super) fn clear(&mut self) {
         self.writes.clear();
         self.flushes.clear();
     }
 
-    /// The task in entry `index` does not wait any more.
+    /// Forgets the task in entry `index`.
     pub(super) fn forget(&mut self, index: u16) {
         self.writes.retain(|write| write.name.index != index);
         self.flushes.retain(|(name, _)| name.index != index);
     }
 
-    /// The host has lent memory, or has not: the look-up of a drive without memory of its own is
-    /// as fast as its profile says only with it.
+    /// The host has lent memory, or has taken it back: only with it does a drive without memory of
+    /// its own look up addresses as fast as its profile says.
     pub(super) fn lend_memory(&mut self, is_lent: bool) {
         let missing = self.profile.host_memory.map_or(0, |memory| memory.missing_ns);
         let lookup = self.profile.timing.lookup_ns;
@@ -95,7 +95,7 @@ impl Backend {
         self.media.programmed_total() == self.media.arrived_total()
     }
 
-    /// The data of a write goes into the write buffer, when there is room.
+    /// Moves the data of a write into the write buffer once there is room.
     #[inline]
     pub(super) fn enter(&mut self, clock: &mut Clock, entry: Entry, demand: Demand) {
         if !self.writes.is_empty() || !self.media.admit(u64::from(entry.len)) {
@@ -106,7 +106,7 @@ impl Backend {
         }
     }
 
-    /// Data for which there is room is on its way.
+    /// Sends data for which there is room on its way.
     #[inline]
     fn fill(&mut self, clock: &mut Clock, Entry { name, len, is_copy }: Entry) {
         let now = clock.nanos();
@@ -114,7 +114,7 @@ impl Backend {
         clock.at(end, Event::Arrived(name, len));
     }
 
-    /// So many bytes are in the write buffer.
+    /// This many bytes are in the write buffer.
     #[inline]
     pub(super) fn arrived(&mut self, clock: &mut Clock, bytes: u64, demand: Demand) {
         let slc = self.slc_used + bytes <= self.profile.slc_bytes;
@@ -125,7 +125,7 @@ impl Backend {
         self.program(clock, demand);
     }
 
-    /// The room of so many bytes, whose command was taken away meanwhile, is free again.
+    /// Frees the room of this many bytes, whose command was taken away meanwhile.
     pub(super) fn release(&mut self, clock: &mut Clock, bytes: u64) {
         self.media.release(bytes);
         self.admit(clock);
@@ -149,7 +149,7 @@ impl Backend {
         self.end_flushes(clock);
     }
 
-    /// Ends what waited for no more than what is on the medium.
+    /// Ends the commands that waited for the medium, as far as it has got.
     fn end_flushes(&mut self, clock: &mut Clock) {
         let programmed = self.media.programmed_total();
         let mut at = 0;
@@ -164,12 +164,12 @@ impl Backend {
         }
     }
 
-    /// Starts as many program operations as there are data and dies; with nothing else to do,
+    /// Starts as many program operations as there are data and free dies; with nothing else to do,
     /// moves data from the SLC area to TLC.
     pub(super) fn program(&mut self, clock: &mut Clock, demand: Demand) {
         let now = clock.nanos();
-        // Nobody waits for more data to fill a program unit when a flush waits, or when a write
-        // waits for the room of what lies there.
+        // There is no waiting for more data to fill a program unit if a flush is pending, or if a
+        // write waits for the room that this data occupies.
         let stalled = !self.writes.is_empty() && self.media.is_resting();
         let partial = stalled || demand.shuts || !self.flushes.is_empty();
         while let Some(started) = self.media.program(now, partial) {
@@ -184,7 +184,7 @@ impl Backend {
         }
     }
 
-    /// A die may be done: whether it is, and its data on the medium.
+    /// A die may be done: returns whether it is, and its data on the medium.
     pub(super) fn die_done(&mut self, clock: &mut Clock, die: u16, demand: Demand) -> bool {
         if let Err(end) = self.media.programmed(die, clock.nanos()) {
             clock.at(end, Event::Die(die));

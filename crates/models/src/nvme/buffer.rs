@@ -1,21 +1,21 @@
-//! The controller memory buffer (8.5): memory of the controller that the host reaches behind the
-//! registers, and that the controller finds at addresses the host chose.
+//! The controller memory buffer (8.5): memory of the controller that the host accesses behind the
+//! registers, and that the controller finds at addresses chosen by the host.
 
 use flysch_api::machine::{DmaRegion, GuestMemory};
 use flysch_wire::nvme::registers::{CMB_ADDRESS_INVALID, CmbControl, CmbLoc, CmbSize};
 
-/// Where it begins in the register window.
+/// Its offset in the register window.
 pub const CMB_OFFSET: u32 = 1 << 20;
-/// Most of it, bytes.
+/// Maximum size, bytes.
 pub const CMB_MAX: u32 = 16 << 20;
-/// What sizes and places count in (SZU 0), bytes.
+/// The unit of sizes and offsets (SZU 0), bytes.
 const UNIT: u32 = 4096;
 
-/// The buffer; without bytes there is none.
+/// The buffer; it does not exist if its size is 0.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: u32,
-    /// What it holds, wherever it is addressed.
+    /// Its contents, wherever it is addressed.
     region: Option<DmaRegion>,
     control: CmbControl,
     status: u32,
@@ -31,7 +31,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// CMBLOC, once the host asked for it.
+    /// CMBLOC, once the host has enabled it.
     pub(super) fn location(&self) -> u32 {
         match self.control.cre() {
             true => CmbLoc::new().with_ofst(CMB_OFFSET / UNIT).into_bits(),
@@ -39,7 +39,7 @@ impl Buffer {
         }
     }
 
-    /// CMBSZ, once the host asked for it.
+    /// CMBSZ, once the host has enabled it.
     pub(super) fn size(&self) -> u32 {
         if !self.control.cre() {
             return 0;
@@ -64,7 +64,7 @@ impl Buffer {
         self.status
     }
 
-    /// The upper half of CMBMSC is written: in force with the lower one.
+    /// The upper half of CMBMSC is written: takes effect with the lower one.
     pub(super) fn set_high(&mut self, value: u32) {
         if self.region.is_none() {
             return;
@@ -73,7 +73,7 @@ impl Buffer {
         self.control = CmbControl::from_bits(low | u64::from(value) << 32);
     }
 
-    /// The lower half is written: the buffer is in `memory` from now on, or not any more.
+    /// The lower half is written: maps the buffer into `memory`, or unmaps it.
     pub(super) fn set_low(&mut self, value: u32, memory: &mut GuestMemory) {
         let Some(held) = &self.region else { return };
         if self.control.cmse() && self.status == 0 {
@@ -97,7 +97,7 @@ impl Buffer {
         }
     }
 
-    /// As after power-on: nothing is in it, and nobody has asked for it.
+    /// As after power-on: empty, and not enabled by the host.
     pub(super) fn power_on(&mut self, memory: &mut GuestMemory) {
         self.set_low(0, memory);
         self.set_high(0);
@@ -106,7 +106,7 @@ impl Buffer {
         }
     }
 
-    /// A word of it, `offset` bytes from its begin.
+    /// Reads the word at `offset` in the buffer.
     pub(super) fn read(&self, offset: u32) -> u32 {
         self.word(offset).map_or(u32::MAX, |(held, at)| u32::from_le(held.load32(at)))
     }

@@ -1,19 +1,19 @@
-//! What will happen to a controller.
+//! Future events of a controller.
 
 use super::task::TaskRef;
 
-/// What will happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The firmware has a command and looks at what it needs.
+    /// The firmware has a command and determines what it needs.
     Accepted(TaskRef),
     /// The first data of a read is ready to be sent.
     Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
+    /// The data of a write, this many bytes, is in the write buffer.
     Arrived(TaskRef, u32),
     /// A command ends.
     Complete(TaskRef),
-    /// A die may be done programming.
+    /// A die may have finished programming.
     Die(u16),
     /// CSTS.RDY follows CC.EN.
     Follows { epoch: u32, ready: bool },
@@ -25,5 +25,5 @@ pub(super) enum Event {
     Activated { epoch: u32 },
 }
 
-/// The present of a controller, and what will happen to it.
+/// The present of a controller, and its future events.
 pub(super) type Clock = crate::events::Clock<Event>;

@@ -1,4 +1,4 @@
-//! What controller and what namespaces to model.
+//! The configuration of the modelled controller and its namespaces.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -13,49 +13,49 @@ use crate::faults::Plan;
 use crate::software::Software;
 use crate::store::{LENGTH_MAX, Store, StoreError};
 
-/// Most namespaces, and the highest namespace id (NN).
+/// Maximum number of namespaces, and the highest namespace id (NN).
 pub const NAMESPACES_MAX: usize = 32;
-/// Most I/O queue pairs.
+/// Maximum number of I/O queue pairs.
 pub const QUEUES_MAX: u16 = 64;
-/// Most interrupt vectors.
+/// Maximum number of interrupt vectors.
 pub const VECTORS_MAX: u16 = 64;
-/// Most entries of an I/O queue.
+/// Maximum number of entries of an I/O queue.
 pub const ENTRIES_MAX: u32 = 1 << 16;
-/// Most commands the controller holds at once.
+/// Maximum number of commands that the controller holds at once.
 pub const COMMANDS_MAX: u16 = 4096;
 
 /// One namespace.
 #[derive(Debug)]
 pub struct NamespaceConfig {
-    /// Its data; `None` takes memory.
+    /// Its data; `None` for memory.
     pub store: Option<Store>,
     /// Capacity in bytes, a multiple of 4096.
     pub size: u64,
-    /// Bytes of a logical block, 512 or 4096.
+    /// Size of a logical block, bytes: 512 or 4096.
     pub block_size: u32,
-    /// Whether it is write protected when power comes (NSATTR bit 0).
+    /// Whether it is write protected at power-on (NSATTR bit 0).
     pub write_protected: bool,
-    /// Its zones, if it is of the zoned command set. They are empty when the model is made.
+    /// Its zones, if it uses the zoned command set. They are empty in a new model.
     pub zones: Option<ZoneConfig>,
 }
 
 /// The zones of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneConfig {
-    /// Bytes of a zone, a multiple of 4096 that divides the size of the namespace; all of them can
-    /// be written.
+    /// Size of a zone, bytes: a multiple of 4096 that divides the size of the namespace; all of it
+    /// can be written.
     pub size: u64,
-    /// Zones open at once; 0 is no limit.
+    /// Maximum number of open zones; 0 for no limit.
     pub open_max: u32,
-    /// Zones active at once, at least as many as open ones; 0 is no limit.
+    /// Maximum number of active zones, not below that of open ones; 0 for no limit.
     pub active_max: u32,
 }
 
-/// Most zones of a namespace.
+/// Maximum number of zones in a namespace.
 pub const ZONES_MAX: u64 = 1 << 16;
 
 impl NamespaceConfig {
-    /// A plain namespace in memory with blocks of 4096 bytes.
+    /// A plain namespace in memory with 4096-byte blocks.
     pub fn memory(size: u64) -> Self {
         Self { store: None, size, block_size: 4096, write_protected: false, zones: None }
     }
@@ -89,43 +89,43 @@ impl NamespaceConfig {
 pub struct Config {
     /// Timing and link.
     pub profile: Profile,
-    /// The published host whose software's time is spent as well; `None` for the device alone.
+    /// The published host whose software time is spent as well; `None` for the device alone.
     pub software: Option<Software>,
-    /// Namespaces; the first has the id 1.
+    /// Namespaces; the first has id 1.
     pub namespaces: Vec<NamespaceConfig>,
-    /// Capacity of the device, bytes; 0 is what the namespaces take, so that none can be created.
+    /// Capacity of the device, bytes; 0 for that of the namespaces, so that none can be created.
     pub capacity: u64,
     /// VS, 1.2 to 2.0.
     pub version: Version,
     /// I/O queue pairs, 1 to [`QUEUES_MAX`].
     pub queues: u16,
-    /// Entries of an I/O queue at most, 2 to [`ENTRIES_MAX`] (MQES and one).
+    /// Maximum number of entries of an I/O queue, 2 to [`ENTRIES_MAX`] (MQES plus one).
     pub entries: u32,
     /// DSTRD, 0 to 3.
     pub stride: u8,
-    /// Interrupt vectors, 1 to [`VECTORS_MAX`]; with one there is the line alone.
+    /// Interrupt vectors, 1 to [`VECTORS_MAX`]; with one there is only the line.
     pub vectors: u16,
-    /// Commands the controller holds at once, 32 to [`COMMANDS_MAX`].
+    /// Number of commands that the controller holds at once, 32 to [`COMMANDS_MAX`].
     pub commands: u16,
-    /// Longest transfer of one command, bytes, a power of two from 4096 to 128 MiB (MDTS).
+    /// Maximum transfer of one command, bytes: a power of two from 4096 to 128 MiB (MDTS).
     pub transfer_max: u32,
-    /// I/O commands take scatter gather lists.
+    /// Whether I/O commands may use scatter gather lists.
     pub sgls: bool,
-    /// Doorbell buffer config.
+    /// Whether Doorbell Buffer Config is supported.
     pub shadow_doorbells: bool,
-    /// Bytes of the controller memory buffer, a multiple of 4096 up to
-    /// [`CMB_MAX`]; 0 is none. Only of version 1.4 and later.
+    /// Size of the controller memory buffer, bytes: a multiple of 4096 up to [`CMB_MAX`]; 0 for
+    /// none. Requires version 1.4 or later.
     pub controller_memory: u32,
-    /// Identify knows lists of namespaces and their names; the first controllers knew only the
-    /// controller and each namespace (CNS 0 and 1).
+    /// Whether Identify supports namespace lists and identification descriptors; the first
+    /// controllers supported only the controller and each namespace (CNS 0 and 1).
     pub lists: bool,
     /// CAP.NSSRS.
     pub subsystem_reset: bool,
-    /// CRDT1 to CRDT3: how long the controller wants to be left alone, in units of 100 ms.
+    /// CRDT1 to CRDT3: how long a host should wait before it retries, in units of 100 ms.
     pub retry_delays: [u16; 3],
-    /// Whether the model tracks what a power loss would destroy. Costs time per write.
+    /// Whether the model tracks what a power loss would destroy. This costs time per write.
     pub volatile_cache: bool,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Plan,
     /// Seed of everything random.
     pub seed: u64,
@@ -134,7 +134,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A part of the first profile with one namespace of 4 GiB and eight queue pairs.
+    /// The first profile with one namespace of 4 GiB and eight queue pairs.
     fn default() -> Self {
         Self {
             profile: PM991A,
@@ -162,12 +162,12 @@ impl Default for Config {
     }
 }
 
-/// A configuration that makes no device.
+/// Why a configuration is invalid.
 #[derive(Debug)]
 pub enum ConfigError {
-    /// A value is out of range: the key, what it is, what it may be.
+    /// A value is out of range: the key, the value, and the permitted values.
     Value(&'static str, u64, &'static str),
-    /// A namespace has a wrong value: id, key, what it is, what it may be.
+    /// A namespace has an invalid value: id, key, the value, and the permitted values.
     Namespace(usize, &'static str, u64, &'static str),
 }
 
@@ -188,7 +188,7 @@ impl Config {
     /// Checks everything.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges: [(&'static str, u32, core::ops::RangeInclusive<u32>, &'static str); 6] = [
             ("queues", self.queues.into(), 1..=QUEUES_MAX.into(), "1 to 64"),
@@ -234,7 +234,7 @@ const BUFFERS: &str = "a multiple of 4096 up to 16777216";
 const TRANSFERS: &str = "a power of two from 4096 to 134217728";
 
 impl From<StoreError> for ConfigError {
-    /// A store that cannot take the namespace.
+    /// The store cannot hold the namespace.
     fn from(_: StoreError) -> Self {
         Self::Value("namespaces", 0, "stored somewhere")
     }

@@ -1,4 +1,4 @@
-//! The register file: what reads answer, what writes set off, resets, shutdown.
+//! The register file: the results of reads, the effects of writes, resets, shutdown.
 
 use flysch_api::machine::Instant;
 use flysch_wire::nvme::registers::{
@@ -14,9 +14,9 @@ use crate::faults::Kind;
 /// How long CSTS.RDY takes to follow CC.EN, on and off, nanoseconds.
 const ENABLE_NS: u64 = 5_000_000;
 const DISABLE_NS: u64 = 1_000_000;
-/// What a shutdown takes besides emptying the write buffer, nanoseconds.
+/// Duration of a shutdown besides emptying the write buffer, nanoseconds.
 const SHUTDOWN_NS: u64 = 2_000_000;
-/// How long a host may have to wait for CSTS.RDY, milliseconds.
+/// Maximum time for which a host must wait for CSTS.RDY, milliseconds.
 const READY_MS: u32 = 2_500;
 /// Largest memory page, as log2 of 4 KiB pages.
 const PAGE_MAX: u8 = 4;
@@ -29,22 +29,22 @@ pub(super) struct Registers {
     cap: Cap,
     version: Version,
     crto: Crto,
-    /// Vectors that are masked, a bit each; only for the line.
+    /// Masked vectors, one bit each; only for the line.
     masked: u32,
     cc: Cc,
     pub(super) csts: Csts,
     aqa: Aqa,
     asq: u64,
     acq: u64,
-    /// Bytes of a memory page, as enabled.
+    /// Size of a memory page, bytes, as enabled.
     pub(super) page: u64,
     /// There is no power: nothing answers.
     pub(super) is_off: bool,
-    /// The device was pulled out.
+    /// The device has been pulled out.
     pub(super) is_unplugged: bool,
     /// A shutdown waits for nothing but its time.
     is_shutting: bool,
-    /// Counts controller resets: an event of an earlier life is stale.
+    /// Counts the controller's resets; an event of an earlier life is stale.
     pub(super) epoch: u32,
 }
 
@@ -80,13 +80,13 @@ impl Registers {
         }
     }
 
-    /// Everything that can be written as after power-on.
+    /// Returns everything that can be written to its power-on state.
     pub(super) fn power_on(&mut self) {
         (self.masked, self.cc, self.csts, self.aqa) = (0, Cc::new(), Csts::new(), Aqa::new());
         (self.asq, self.acq, self.page) = (0, 0, 1 << PAGE_SHIFT);
     }
 
-    /// The controller was reset: another life begins.
+    /// The controller is reset: a new life begins.
     fn start_over(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.is_shutting = false;
@@ -97,7 +97,7 @@ impl Registers {
         self.masked & 1 != 0
     }
 
-    /// Whether the device is there and has power, so that registers answer.
+    /// Whether the device is present and powered, so that its registers answer.
     #[inline]
     fn answers(&self) -> bool {
         !self.is_off && !self.is_unplugged
@@ -110,7 +110,7 @@ impl Registers {
         csts.rdy() && !csts.cfs() && !csts.pp() && csts.shst() != shutdown::COMPLETE
     }
 
-    /// Whether there are doorbells: a controller that is not up has none.
+    /// Whether doorbells exist: a controller that is not up has none.
     #[inline]
     fn has_doorbells(&self) -> bool {
         self.csts.rdy() && !self.csts.cfs()
@@ -130,12 +130,12 @@ impl Registers {
             reg::ACQ => self.acq as u32,
             0x34 => (self.acq >> 32) as u32,
             reg::CRTO if self.cap.crwms() => self.crto.into_bits(),
-            // Reserved registers, those that only take writes, what the controller does not have.
+            // Reserved and write-only registers, and those that the controller does not have.
             _ => 0,
         }
     }
 
-    /// A register is written that sets nothing off.
+    /// Writes a register without side effects.
     #[inline]
     fn write(&mut self, offset: u32, value: u32) {
         match offset {
@@ -151,8 +151,8 @@ impl Registers {
         }
     }
 
-    /// CC.EN is set: the bases and the entries of the admin queues, if the controller can be
-    /// enabled so.
+    /// CC.EN is set: returns the bases and sizes of the admin queues, if the controller can be
+    /// enabled with these settings.
     fn enable(&mut self) -> Option<((u64, u64), (u32, u32))> {
         let cc = self.cc;
         self.csts = Csts::new().with_nssro(self.csts.nssro());
@@ -170,13 +170,13 @@ impl Registers {
         Some(((self.asq, self.acq), entries))
     }
 
-    /// CSTS.RDY follows.
+    /// CSTS.RDY follows CC.EN.
     pub(super) fn follow(&mut self, ready: bool) {
         self.csts = Csts::new().with_rdy(ready).with_nssro(self.csts.nssro());
     }
 
-    /// Whether the shutdown that is under way can end, if everything `is_safe` on the medium; it is
-    /// said once.
+    /// Whether the shutdown in progress can end, which requires that everything `is_safe` on the
+    /// medium; returns true only once.
     fn can_end_shutdown(&mut self, is_safe: bool) -> bool {
         let is_under_way = self.csts.shst() == shutdown::BUSY;
         is_under_way && is_safe && !core::mem::replace(&mut self.is_shutting, true)
@@ -191,7 +191,7 @@ fn with_high(value: u64, high: u32) -> u64 {
     value & 0xFFFF_FFFF | u64::from(high) << 32
 }
 
-/// The admin queues begin at pages: the low address bits do not exist.
+/// The admin queues are page-aligned: the low address bits do not exist.
 const BASE_MASK: u32 = !0xFFF;
 
 impl Nvme {
@@ -231,7 +231,7 @@ impl Nvme {
         }
     }
 
-    /// CC is written: enable, disable, shutdown. The other fields count when it enables.
+    /// CC is written: enable, disable, shutdown. The other fields take effect on enable.
     fn configure(&mut self, cc: Cc) {
         let before = core::mem::replace(&mut self.registers.cc, cc);
         if before.en() && !cc.en() {
@@ -261,7 +261,7 @@ impl Nvme {
         }
     }
 
-    /// Everything the controller holds is gone.
+    /// Everything that the controller holds is gone.
     pub(super) fn reset_controller(&mut self) {
         self.registers.start_over();
         self.tasks.clear();
@@ -273,7 +273,7 @@ impl Nvme {
         self.backend.set_up();
     }
 
-    /// The whole subsystem starts anew, power loss apart.
+    /// Resets the whole subsystem, without a loss of power.
     fn reset_subsystem(&mut self) {
         self.reset_controller();
         self.registers.power_on();
@@ -282,14 +282,14 @@ impl Nvme {
         self.device.firmware.start_over();
     }
 
-    /// A controller that is beyond help until it is reset.
+    /// A fatal error: the controller stops until it is reset.
     pub(super) fn fail_fatally(&mut self) {
         self.registers.csts.set_cfs(true);
         self.tasks.swallow_all();
         self.backend.clear();
     }
 
-    /// Ends the shutdown that is under way, if it can.
+    /// Ends the shutdown in progress, if it can end.
     pub(super) fn look_at_shutdown(&mut self) {
         if self.registers.can_end_shutdown(self.backend.is_safe()) {
             self.clock.after(SHUTDOWN_NS, Event::ShutDown { epoch: self.registers.epoch });
@@ -298,7 +298,7 @@ impl Nvme {
 
     /// The shutdown is complete.
     pub(super) fn shut_down(&mut self) {
-        // A store that fails here has failed every write before: the host knows.
+        // A store that fails here has failed every earlier write: the host knows.
         let _ = self.device.spaces.flush();
         self.device.health.is_clean = true;
         self.registers.is_shutting = false;

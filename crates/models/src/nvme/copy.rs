@@ -1,8 +1,8 @@
-//! Copy (NVM command set 3.2.2): the device reads ranges of a namespace and writes them in one
-//! piece.
+//! Copy (NVM command set 3.2.2): the device reads ranges of a namespace and writes them
+//! contiguously.
 //!
-//! The list is read once, when the firmware takes the command up. The data is read from the medium
-//! and lies in the write buffer as that of a write does; nothing of it crosses the link.
+//! The list is read once, when the firmware takes up the command. The data is read from the medium
+//! and enters the write buffer as that of a write does; none of it crosses the link.
 
 use alloc::vec::Vec;
 
@@ -14,15 +14,15 @@ use super::spaces::Namespaces;
 use super::task::{TaskRef, Tasks, Work};
 use super::transfer::Request;
 
-/// Most sources of a command (MSRC and one), blocks of one (MSSRL) and of all (MCL).
+/// Maximum number of sources of a command (MSRC plus one), blocks of one (MSSRL) and of all (MCL).
 pub(super) const SOURCES_MAX: u8 = 128;
 pub(super) const SOURCE_BLOCKS: u16 = 256;
 pub(super) const COPY_BLOCKS: u32 = 256;
 
-/// Ranges of a namespace that are copied, offset and length in bytes.
+/// Ranges of a namespace to copy, offset and length in bytes.
 pub(super) type Sources = Vec<(u64, u64)>;
 
-/// The copies that were taken up, and what they copy.
+/// The copies in progress, and their sources.
 #[derive(Debug, Default)]
 pub(super) struct Copies(Vec<(TaskRef, Sources)>);
 
@@ -33,7 +33,7 @@ impl Copies {
         self.0.push((of, sources));
     }
 
-    /// A copy ends: what it copies.
+    /// A copy ends: returns its sources.
     pub(super) fn take(&mut self, of: TaskRef) -> Sources {
         let found = self.0.iter().position(|(name, _)| *name == of);
         found.map(|at| self.0.swap_remove(at).1).unwrap_or_default()
@@ -45,7 +45,7 @@ impl Copies {
 }
 
 impl Namespaces {
-    /// What a copy is: its target and its sources.
+    /// The target and the sources of a copy.
     pub(super) fn plan_copy(&mut self, request: &Request<'_>) -> Result<(Work, Sources), Status> {
         let command = request.command;
         let flags = CopyFlags::from_bits(command.cdw10[2]);

@@ -1,4 +1,4 @@
-//! The device behind the registers: its namespaces, and what else it keeps.
+//! The device behind the registers: its namespaces, and its other state.
 
 use flysch_wire::nvme::identify::ALL_NAMESPACES;
 use flysch_wire::nvme::{NvmOpcode, Sqe, Status};
@@ -16,7 +16,7 @@ use super::task::{Purpose, Work};
 use super::transfer::{Failed, Request};
 use super::upkeep::Upkeep;
 
-/// Bytes that a compare or a copy looks at in one go.
+/// Number of bytes that a compare or a copy handles at a time.
 const STEP: usize = 4096;
 
 /// Everything behind the registers.
@@ -30,9 +30,9 @@ pub(super) struct Device {
     pub(super) health: Health,
     pub(super) errors: ErrorLog,
     pub(super) upkeep: Upkeep,
-    /// Longest transfer of a command, bytes.
+    /// Maximum transfer of a command, bytes.
     pub(super) longest: u32,
-    /// I/O commands take scatter gather lists.
+    /// I/O commands may use scatter gather lists.
     has_sgls: bool,
 }
 
@@ -52,7 +52,7 @@ impl Device {
         }
     }
 
-    /// What a reset of the controller takes back.
+    /// Resets the state that does not survive a controller reset.
     pub(super) fn reset(&mut self) {
         self.features.reset();
         self.power.reset();
@@ -72,7 +72,7 @@ impl Device {
         self.reset();
     }
 
-    /// What becomes of a command to a namespace.
+    /// What a command to a namespace will do.
     #[inline]
     pub(super) fn decide(&self, command: &Sqe) -> Result<Work, Status> {
         let opcode = NvmOpcode::from_bits(command.opcode);
@@ -132,7 +132,7 @@ impl Device {
         }
     }
 
-    /// Gives data of namespace `number` to the host: the status field to end with.
+    /// Sends data of namespace `number` to the host: returns the status field to end with.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -149,7 +149,7 @@ impl Device {
         self.read_status(read)
     }
 
-    /// Compares data of namespace `number` with the host's.
+    /// Compares data of namespace `number` with the host's: returns the status field to end with.
     pub(super) fn compare(
         &mut self,
         (number, offset, len): (u8, u64, u32),
@@ -174,8 +174,8 @@ impl Device {
         }
     }
 
-    /// Takes data of the host into namespace `number`. `mark` is how many bytes came into the
-    /// write buffer with it.
+    /// Takes data from the host into namespace `number`. `mark` is the number of bytes that had
+    /// arrived in the write buffer with it.
     pub(super) fn write(
         &mut self,
         (number, offset, len): (u8, u64, u32),
@@ -223,12 +223,12 @@ impl Device {
         self.write_status(done.map_err(Failed::from))
     }
 
-    /// Everything is on the medium: it goes to stable storage of this machine, too.
+    /// Everything is on the medium: flushes it to this machine's stable storage, too.
     pub(super) fn flush(&mut self) -> u16 {
         self.spaces.flush().map_or(Status::Internal.into_bits(), |()| 0)
     }
 
-    /// The status field of a read that ended so.
+    /// The status field for the result of a read.
     #[inline]
     fn read_status(&mut self, read: Result<(), Failed>) -> u16 {
         match read {
@@ -238,7 +238,7 @@ impl Device {
         }
     }
 
-    /// The status field of a write that ended so.
+    /// The status field for the result of a write.
     #[inline]
     fn write_status(&mut self, written: Result<(), Failed>) -> u16 {
         match written {
@@ -249,7 +249,7 @@ impl Device {
         }
     }
 
-    /// The medium failed: counts it, and tells the status field to end with.
+    /// Counts a medium error; returns the status field to end with.
     fn media_error(&mut self, status: Status) -> u16 {
         self.health.media_errors += 1;
         refusal(status)

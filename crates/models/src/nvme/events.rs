@@ -1,6 +1,6 @@
-//! Asynchronous events: what the controller tells by itself, once it is asked.
+//! Asynchronous events: what the controller reports by itself, once it is asked.
 //!
-//! An event of a type is told once; the next of that type only when its log page was read.
+//! An event of a type is reported once; the next of that type only after its log page was read.
 
 use alloc::collections::VecDeque;
 
@@ -12,28 +12,28 @@ use super::flow::refusal;
 use super::task::{State, TaskRef};
 use crate::faults::{Injector, Kind};
 
-/// Asynchronous event requests at once (AERL and one).
+/// Maximum number of outstanding asynchronous event requests (AERL plus one).
 pub(super) const REQUESTS_MAX: usize = 4;
-/// Types of events there can be.
+/// Number of event types.
 const TYPES: usize = 8;
-/// Events of a storm.
+/// Number of events in a storm.
 const STORM: u32 = 64;
-/// Notices that can be told.
+/// The supported notices.
 const NAMESPACES: u32 = AsyncEvents::new().with_namespaces(true).into_bits();
 const FIRMWARE: u32 = AsyncEvents::new().with_firmware(true).into_bits();
-/// OAES: the optional events the controller has.
+/// OAES: the optional events that the controller supports.
 pub(super) const SUPPORTED: u32 = NAMESPACES | FIRMWARE;
 
-/// What waits to be told, and who asked.
+/// Events to report, and the requests for them.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// Requests that wait.
+    /// Outstanding requests.
     requests: VecDeque<TaskRef>,
-    /// Events that wait, each kind and cause once.
+    /// Pending events, one for each type and cause.
     waiting: VecDeque<AsyncEventResult>,
-    /// By type: the log page that has to be read before the next is told.
+    /// By type: the log page that must be read before the next event is reported.
     unread: [Option<u8>; TYPES],
-    /// Events that a fault still wants to tell.
+    /// Number of events that a fault still has to cause.
     storm: u32,
 }
 
@@ -42,23 +42,23 @@ impl Told {
         *self = Self::default();
     }
 
-    /// Whether no further request may wait.
+    /// Whether there can be no further outstanding request.
     pub(super) fn is_full(&self) -> bool {
         self.requests.len() >= REQUESTS_MAX
     }
 
-    /// A request for events waits.
+    /// Adds an outstanding request.
     pub(super) fn wait(&mut self, request: TaskRef) {
         self.requests.push_back(request);
     }
 
-    /// A request is about to end otherwise.
+    /// Forgets a request that is about to end otherwise.
     pub(super) fn forget(&mut self, index: u16) {
         self.requests.retain(|name| name.index != index);
     }
 
-    /// Something of type `kind` happened, and a log page says more: whether it waits to be told
-    /// now, because it is of those that the host has `wanted` by its feature.
+    /// Adds an event of type `kind`, whose details are in a log page. Returns whether it is new and
+    /// among those that the host has `wanted` by its feature.
     pub(super) fn add(&mut self, wanted: u32, (kind, info): (u8, u8), log: LogId) -> bool {
         let is_wanted = match (kind, info) {
             (event::NOTICE, event::NAMESPACES_CHANGED) => wanted & NAMESPACES != 0,
@@ -75,7 +75,7 @@ impl Told {
         is_new
     }
 
-    /// The next event that may be told, and the request that it answers, if there are both.
+    /// Takes the next event that may be reported, and the request that it answers, if both exist.
     pub(super) fn next(&mut self) -> Option<(TaskRef, AsyncEventResult)> {
         let request = *self.requests.front()?;
         let unread = &self.unread;
@@ -87,7 +87,7 @@ impl Told {
         Some((request, event))
     }
 
-    /// A log page was read: events of its type are told again.
+    /// A log page was read: events of its type are reported again.
     pub(super) fn log_was_read(&mut self, log: LogId, wanted: u32, faults: &mut Injector) {
         for unread in &mut self.unread {
             if *unread == Some(log.into_bits()) {
@@ -100,7 +100,7 @@ impl Told {
         }
     }
 
-    /// A fault: events come as fast as the host takes them. Whether the first waits to be told.
+    /// A fault: events come as fast as the host takes them. Returns whether the first was added.
     pub(super) fn begin_storm(&mut self, wanted: u32, faults: &mut Injector) -> bool {
         self.storm = STORM;
         self.storm_on(wanted, faults)
@@ -117,7 +117,7 @@ impl Told {
 }
 
 impl Nvme {
-    /// A request for events has come this far: it waits, or is answered at once.
+    /// A request for events has reached the device: it waits, or is answered at once.
     pub(super) fn await_event(&mut self, index: u16) {
         if self.told.is_full() {
             return self.finish(index, refusal(Status::AsyncEventLimit), 0);
@@ -127,34 +127,34 @@ impl Nvme {
         self.answer_requests();
     }
 
-    /// Something happened that the host may want to know.
+    /// Reports an event, if the host wants it.
     pub(super) fn tell(&mut self, kind: u8, info: u8, log: LogId) {
         if self.told.add(self.device.features.async_events(), (kind, info), log) {
             self.answer_requests();
         }
     }
 
-    /// Answers requests as long as there are events that may be told.
+    /// Answers requests while there are events that may be reported.
     pub(super) fn answer_requests(&mut self) {
         while let Some((request, event)) = self.told.next() {
             self.finish(request.index, 0, event.into_bits());
         }
     }
 
-    /// A write to a doorbell that made no sense.
+    /// Reports an invalid doorbell write.
     pub(super) fn error_event(&mut self, info: u8) {
         let status = Status::InvalidField.into_bits();
         self.device.errors.note((u16::MAX, u16::MAX), status, (0, 0));
         self.tell(event::ERROR, info, LogId::Errors);
     }
 
-    /// Namespaces have come, gone or changed.
+    /// A namespace was added, removed or changed.
     pub(super) fn namespace_changed(&mut self, id: u32) {
         self.device.spaces.note_change(id);
         self.tell(event::NOTICE, event::NAMESPACES_CHANGED, LogId::ChangedNamespaces);
     }
 
-    /// Tells of a temperature beyond its thresholds, once until it is back between them.
+    /// Reports a temperature beyond its thresholds, once until it is back between them.
     pub(super) fn look_at_health(&mut self) {
         /// Temperature threshold.
         const THRESHOLD: u8 = 1;

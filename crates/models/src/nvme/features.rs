@@ -1,4 +1,4 @@
-//! Features: what a host sets, what of it stays over a reset.
+//! Features: the settings of the host, and which of them survive a reset.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -17,7 +17,7 @@ use super::profile::HostMemory;
 use super::reservation::HostName;
 use super::transfer::Request;
 
-/// A feature whose value is one dword: its number, its default, whether it can be saved.
+/// A feature whose value is one dword: its id, its default, whether it can be saved.
 const PLAIN: [(FeatureId, u32, bool); 9] = [
     (FeatureId::Arbitration, 0, true),
     (FeatureId::ErrorRecovery, 0, true),
@@ -33,40 +33,40 @@ const WRITE_CACHE: usize = 2;
 const ASYNC_EVENTS: usize = 5;
 const APST: usize = 6;
 
-/// Bytes of the autonomous power state transition table.
+/// Length of the autonomous power state transition table, bytes.
 pub(super) const APST_BYTES: usize = 256;
-/// Bytes of the host behaviour structure.
+/// Length of the host behavior support structure, bytes.
 const HOST_BEHAVIOR_BYTES: usize = 512;
-/// Bytes of the host memory buffer attributes.
+/// Length of the host memory buffer attributes, bytes.
 const HOST_MEMORY_BYTES: usize = 4096;
 
 /// The values of every feature.
 #[derive(Debug)]
 pub(super) struct Features {
-    /// By [`PLAIN`]: what holds, and what was saved.
+    /// Indexed as [`PLAIN`]: the current value, and the saved one.
     plain: [(u32, Option<u32>); PLAIN.len()],
     pub(super) apst: Box<[u8; APST_BYTES]>,
     /// Over and under temperature thresholds, kelvin.
     pub(super) thresholds: (u16, u16),
-    /// Vectors whose interrupts are not to be coalesced, a bit each.
+    /// Vectors whose interrupts are not coalesced, one bit each.
     uncoalesced: u64,
-    /// What the host said the time is, and when.
+    /// The time set by the host, and when it was set.
     timestamp: (u64, u64),
     host_behavior: Box<[u8; HOST_BEHAVIOR_BYTES]>,
     pub(super) host: HostName,
     /// CDW11 to CDW15 of the host memory buffer.
     host_memory: [u32; 5],
-    /// What the device wants of the host's memory, if it wants any.
+    /// How much host memory the device wants, if any.
     wanted_memory: Option<HostMemory>,
-    /// Interrupt vectors, and I/O queue pairs.
+    /// Number of interrupt vectors, and of I/O queue pairs.
     vectors: u16,
     queues: u16,
 }
 
-/// What get features gives: a dword, and data if there is any.
+/// The result of Get Features: a dword, and data if there is any.
 type Got = Result<(u32, Vec<u8>), Status>;
 
-/// What set features ends with.
+/// The result of Set Features.
 type Set = Result<(), Status>;
 
 impl Features {
@@ -86,7 +86,7 @@ impl Features {
         }
     }
 
-    /// The controller was reset: what was not saved is as by default.
+    /// A controller reset: what was not saved returns to its default.
     pub(super) fn reset(&mut self) {
         for ((value, saved), (_, default, _)) in self.plain.iter_mut().zip(PLAIN) {
             *value = saved.unwrap_or(default);
@@ -108,7 +108,7 @@ impl Features {
         self.plain[ASYNC_EVENTS].0
     }
 
-    /// By what table the device changes its power state by itself, if it does.
+    /// The table by which the device changes its power state by itself, if it does.
     pub(super) fn apst(&self) -> Option<&[u8]> {
         (self.plain[APST].0 & 1 != 0).then_some(&self.apst[..])
     }
@@ -122,7 +122,7 @@ impl Features {
         PLAIN.iter().position(|(plain, ..)| *plain == id)
     }
 
-    /// Whether the feature exists, is there for each namespace, can be saved.
+    /// What the feature supports; `None` if it does not exist.
     fn supports(&self, id: FeatureId) -> Option<SupportedCapabilities> {
         let none = SupportedCapabilities::new().with_changeable(true);
         Some(match id {
@@ -148,7 +148,7 @@ impl Features {
         }
     }
 
-    /// What set features asks for, if it may.
+    /// The feature that Set Features names and whether to save it, if that is permitted.
     fn wanted(&self, command: &Sqe) -> Result<(FeatureId, bool), Status> {
         let id = FeatureId::from_bits(command.cdw10[0] as u8);
         let save = command.cdw10[0] & SAVE != 0;
@@ -163,13 +163,13 @@ impl Features {
         Ok((id, save))
     }
 
-    /// The vector that CDW11 of the interrupt vector configuration names.
+    /// The vector that CDW11 of Interrupt Vector Configuration names.
     fn vector_of(&self, cdw11: u32) -> Result<u16, Status> {
         let vector = cdw11 as u16;
         if vector < self.vectors { Ok(vector) } else { Err(Status::InvalidField) }
     }
 
-    /// The value of a feature that nothing else keeps.
+    /// The value of a feature that is stored here.
     fn current(&self, id: FeatureId, cdw11: u32, now: u64) -> Got {
         let plain = |value: u32| Ok((value, Vec::new()));
         match id {
@@ -188,7 +188,7 @@ impl Features {
                 let (told, at) = self.timestamp;
                 let milliseconds = told + (now - at) / 1_000_000;
                 let mut data = milliseconds.to_le_bytes();
-                // Origin: a host has set it.
+                // Origin: set by a host.
                 data[6..].copy_from_slice(&[u8::from(told != 0) << 1, 0]);
                 Ok((0, data.to_vec()))
             }
@@ -208,7 +208,7 @@ impl Features {
         }
     }
 
-    /// Sets a feature that concerns nothing else, and saves it or not.
+    /// Sets a feature that is stored here, and saves it if requested.
     fn set(&mut self, request: &Request<'_>, (id, save): (FeatureId, bool), now: u64) -> Set {
         let cdw11 = request.command.cdw10[1];
         match id {
@@ -256,7 +256,7 @@ impl Features {
         QueueCounts::new().with_submission(last).with_completion(last).into_bits()
     }
 
-    /// The host asks for so many queues, only before it `has_queues`: how many it gets.
+    /// The host requests queues, which it may not once it `has_queues`: returns how many it gets.
     fn set_queue_counts(&self, cdw11: u32, has_queues: bool) -> Result<u32, Status> {
         let wanted = QueueCounts::from_bits(cdw11);
         if wanted.submission() == u16::MAX || wanted.completion() == u16::MAX {
@@ -274,7 +274,7 @@ impl Features {
         Ok(())
     }
 
-    /// The host lends memory, or takes it back; which of them.
+    /// The host lends memory, or takes it back; returns whether it lends.
     fn set_host_memory(&mut self, request: &Request<'_>) -> Result<bool, Status> {
         let Some(memory) = self.wanted_memory else { return Err(Status::InvalidField) };
         let [_, cdw11, pages, low, high, count] = request.command.cdw10;
@@ -293,7 +293,7 @@ impl Features {
 }
 
 impl Device {
-    /// Get features at `now`.
+    /// Get Features at `now`.
     pub(super) fn get_features(&self, request: &Request<'_>, now: u64) -> Result<u32, Status> {
         let [cdw10, cdw11, ..] = request.command.cdw10;
         let id = FeatureId::from_bits(cdw10 as u8);
@@ -322,7 +322,7 @@ impl Device {
 }
 
 impl Nvme {
-    /// Set features.
+    /// Set Features.
     pub(super) fn set_features(&mut self, command: &Sqe) -> Result<u32, Status> {
         let (device, now) = (&mut self.device, self.clock.nanos());
         let request = Request::new(command, &self.memory, (self.registers.page, device.longest));

@@ -1,9 +1,9 @@
-//! Firmware: an image comes in parts, is checked when it is committed, and runs after a reset or
-//! at once.
+//! Firmware: an image comes in parts, is checked when it is committed, and runs after a reset or at
+//! once.
 //!
-//! The model's images have a head of 64 bytes: `FLYSCHFW`, the length of the whole image
-//! (4 bytes, little-endian), four zeros, the revision it brings (8 characters), eight zeros, and
-//! the SHA-256 of everything after the head.
+//! The model's images have a header of 64 bytes: `FLYSCHFW`, the length of the whole image
+//! (4 bytes, little-endian), four zeros, its revision (8 characters), eight zeros, and the SHA-256
+//! of everything after the header.
 
 use alloc::vec::Vec;
 
@@ -15,16 +15,16 @@ use super::transfer::Request;
 
 const MAGIC: &[u8; 8] = b"FLYSCHFW";
 const HEAD: usize = 64;
-/// What runs in a new device.
+/// The revision that runs in a new device.
 const FIRST: [u8; 8] = *b"1.0     ";
-/// Firmware slots.
+/// Number of firmware slots.
 pub(super) const SLOTS: usize = 3;
-/// Longest image, bytes.
+/// Maximum length of an image, bytes.
 const IMAGE_MAX: usize = 4 << 20;
 /// How long firmware takes to start, nanoseconds.
 pub(super) const ACTIVATION_NS: u64 = 500_000_000;
 
-/// An image that turns a model into one of the firmware revision `revision`.
+/// An image that changes a model to firmware revision `revision`.
 pub fn firmware_image(revision: [u8; 8], payload: &[u8]) -> Vec<u8> {
     let mut image = Vec::with_capacity(HEAD + payload.len());
     image.extend_from_slice(MAGIC);
@@ -37,7 +37,7 @@ pub fn firmware_image(revision: [u8; 8], payload: &[u8]) -> Vec<u8> {
     image
 }
 
-/// The revision that an image brings, if it is one.
+/// The revision of an image; `None` if the image is invalid.
 pub(crate) fn revision_of(image: &[u8]) -> Option<[u8; 8]> {
     let head = image.first_chunk::<HEAD>()?;
     let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
@@ -48,11 +48,11 @@ pub(crate) fn revision_of(image: &[u8]) -> Option<[u8; 8]> {
     good.then_some(revision)
 }
 
-/// The slots, what runs, and what has come of the next image.
+/// The slots, the running firmware, and the progress of the next image.
 #[derive(Debug)]
 pub(super) struct Firmware {
     slots: [Option<[u8; 8]>; SLOTS],
-    /// The slot that runs, and the one that will after a reset.
+    /// The slot that runs, and the one that will run after a reset.
     active: usize,
     next: Option<usize>,
     received: Vec<u8>,
@@ -64,12 +64,12 @@ impl Firmware {
         Self { slots, active: 0, next: None, received: Vec::new() }
     }
 
-    /// The revision that runs.
+    /// The running revision.
     pub(super) fn running(&self) -> [u8; 8] {
         self.slots[self.active].unwrap_or(FIRST)
     }
 
-    /// The log page.
+    /// The firmware slot log page.
     pub(super) fn page(&self) -> Vec<u8> {
         let number = |slot: usize| slot as u8 + 1;
         let mut page = FirmwareSlots {
@@ -82,7 +82,7 @@ impl Firmware {
         page.to_bytes().to_vec()
     }
 
-    /// A reset: whether something else runs now.
+    /// A reset. Returns whether another slot runs now.
     pub(super) fn start_over(&mut self) -> bool {
         self.received = Vec::new();
         match self.next.take() {
@@ -91,7 +91,7 @@ impl Firmware {
         }
     }
 
-    /// Firmware image download: a part.
+    /// Firmware Image Download: takes a part.
     pub(super) fn download(&mut self, request: &Request<'_>) -> Result<(), Status> {
         let [dwords, offset, ..] = request.command.cdw10;
         let (len, offset) = ((dwords as usize + 1) * 4, offset as usize * 4);
@@ -103,7 +103,7 @@ impl Firmware {
         request.take(&mut self.received[offset..][..len])
     }
 
-    /// Firmware commit: whether the firmware starts at once.
+    /// Firmware Commit: returns whether the firmware starts at once.
     pub(super) fn commit(&mut self, command: &Sqe) -> Result<bool, Status> {
         let (slot, action) = ((command.cdw10[0] & 7) as usize, command.cdw10[0] >> 3 & 7);
         let free = self.slots.iter().position(Option::is_none);

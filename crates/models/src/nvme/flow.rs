@@ -18,13 +18,13 @@ pub(super) const fn refusal(status: Status) -> u16 {
     status.into_bits() | completion::DO_NOT_RETRY
 }
 
-/// The work of a command, or the end of one that is refused.
+/// The work of a command, or its end if it is refused.
 #[inline]
 fn refused(work: Result<Work, Status>) -> Work {
     work.unwrap_or_else(|status| Work::Status(refusal(status)))
 }
 
-/// Whether the interrupt of a command's completion gets lost.
+/// Whether the interrupt of a completion gets lost (a fault).
 fn loses_interrupts(faults: &mut Injector, now: Instant) -> impl FnMut(u16) -> bool {
     move |cid| faults.is_active() && faults.fires(Kind::LostInterrupt, now, cid.into())
 }
@@ -41,7 +41,7 @@ impl Nvme {
         }
     }
 
-    /// Takes commands from the submission queues, one of each in turn, as far as there is room.
+    /// Fetches commands from the submission queues, one of each in turn, while there is room.
     #[inline]
     pub(super) fn fetch(&mut self) {
         while self.registers.is_working() {
@@ -59,7 +59,7 @@ impl Nvme {
         }
     }
 
-    /// Tells the host of the end of a task and gives its entry back.
+    /// Completes a task and gives its entry back.
     #[inline]
     pub(super) fn finish(&mut self, index: u16, status: u16, result: u32) {
         let task = self.tasks.get(index);
@@ -85,7 +85,7 @@ impl Nvme {
         self.fetch();
     }
 
-    /// Posts a completion entry. A host that cannot be reached is the end of the controller.
+    /// Posts a completion entry. If the host's memory cannot be reached, that is fatal.
     #[inline]
     pub(super) fn post(&mut self, queue: u16, entry: Cqe) {
         let lost = loses_interrupts(&mut self.faults, self.clock.now());
@@ -116,7 +116,7 @@ impl Nvme {
         };
         let accepted = self.backend.media.accept(woken, false);
         let work = match is_admin {
-            // A request for events waits, if not too many do.
+            // A request for events waits, unless too many do.
             true if self.told.is_full() && self.tasks.get(index).awaits_event() => {
                 Work::Status(refusal(Status::AsyncEventLimit))
             }
@@ -173,8 +173,8 @@ impl Nvme {
         }
     }
 
-    /// The data of a write is in the write buffer. If the command has been taken away meanwhile,
-    /// its room is free again.
+    /// The data of a write is in the write buffer. If the command was taken away meanwhile, its
+    /// room is freed.
     #[inline]
     pub(super) fn data_arrived(&mut self, name: TaskRef, len: u32) {
         let bytes = u64::from(len);
@@ -186,7 +186,7 @@ impl Nvme {
         self.complete(name);
     }
 
-    /// The first data of a read is there: sends it, unless nobody wants it.
+    /// The first data of a read is available: sends it, unless the command was taken away.
     #[inline]
     pub(super) fn send_data(&mut self, name: TaskRef) {
         if !self.tasks.is_current(name) {
@@ -294,7 +294,7 @@ impl Nvme {
         self.clock.at(end, event);
     }
 
-    /// How the controller stands.
+    /// The controller state that decides what is programmed.
     #[inline]
     pub(super) fn demand(&self) -> Demand {
         let shuts = self.registers.csts.shst() != 0;
@@ -309,7 +309,7 @@ impl Nvme {
         }
     }
 
-    /// Takes a task that is about to end otherwise off the lists of those that wait.
+    /// Removes a task that is about to end otherwise from the lists of waiting ones.
     pub(super) fn forget_waits(&mut self, index: u16) {
         self.backend.forget(index);
         self.told.forget(index);

@@ -1,4 +1,4 @@
-//! Identify: who the controller is, what namespaces there are and what they are like.
+//! Identify: the controller, its namespaces and their properties.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -23,12 +23,12 @@ use super::profile::Profile;
 use super::spaces::Namespaces;
 use super::transfer::Request;
 
-/// What the model calls itself. The vendor is the one that QEMU's devices have; its device id for
-/// NVMe stands for "identifiers that nobody gave", so another one is taken.
+/// Vendor id and names of the model. The vendor is that of QEMU's devices, whose device id for NVMe
+/// stands for "identifiers that nobody gave", so another one is used.
 pub const VENDOR: u16 = 0x1B36;
 const MODEL: &[u8] = b"Flysch NVMe model";
 const NAME: &str = "nqn.2026-11.org.flysch:nvme:";
-/// The optional commands to namespaces that there are.
+/// The supported optional commands to namespaces.
 const COMMANDS: u16 = oncs::COMPARE
     | oncs::WRITE_UNCORRECTABLE
     | oncs::DATASET_MANAGEMENT
@@ -40,13 +40,13 @@ const COMMANDS: u16 = oncs::COMPARE
     | oncs::COPY;
 /// The controller's id in its subsystem.
 pub(super) const CONTROLLER: u16 = 1;
-/// Aborts at once (ACL and one).
+/// Maximum number of concurrent aborts (ACL plus one).
 const ABORTS: u8 = 4;
-/// What a host memory buffer is counted in, as log2 of bytes, for the smallest memory page.
+/// The unit of a host memory buffer, as log2 of bytes, for the smallest memory page.
 const HOST_MEMORY_SHIFT: u32 = 12;
-/// Largest transfer of host memory descriptors.
+/// Maximum number of host memory descriptors (HMMAXD).
 const HOST_MEMORY_DESCRIPTORS: u16 = 64;
-/// Longest firmware activation and resets, 100 ms and microseconds.
+/// Maximum time of a firmware activation (100 ms), and of RTD3 resume and entry (microseconds).
 const ACTIVATION: u16 = 20;
 const RESUME_US: u32 = 100_000;
 const ENTRY_US: u32 = 2_000_000;
@@ -65,11 +65,11 @@ fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
     })
 }
 
-/// Who the controller is, which never changes.
+/// The identity of the controller, which never changes.
 #[derive(Debug)]
 pub(super) struct Identity {
     controller: Box<IdentifyController>,
-    /// It knows lists of namespaces and their names.
+    /// Whether it supports namespace lists and identification descriptors.
     has_lists: bool,
 }
 
@@ -102,9 +102,9 @@ impl Identity {
             oacs: oacs::FORMAT | oacs::FIRMWARE | oacs::NAMESPACES | shadow,
             acl: ABORTS - 1,
             aerl: REQUESTS_MAX as u8 - 1,
-            // Activation without a reset; the first slot can be written.
+            // Activation without a reset; the first slot is writable.
             frmw: (SLOTS as u8) << 1 | 1 << 4,
-            // Effects, and log pages from an offset on.
+            // Effects log, and log pages from an offset on.
             lpa: 1 << 1 | 1 << 2,
             elpe: (ERRORS_MAX - 1) as u8,
             npss: (profile.power.len() - 1) as u8,
@@ -124,9 +124,9 @@ impl Identity {
             oncs: COMMANDS,
             // Copy descriptors of format 0.
             ocfs: 1,
-            // A flush of all namespaces is one of each.
+            // A flush of all namespaces flushes each of them.
             vwc: 1 | 3 << 1,
-            // Any alignment; bit buckets, lists longer than the data.
+            // Any alignment; bit buckets; lists longer than the data.
             sgls: if config.sgls { 1 | 1 << 16 | 1 << 18 } else { 0 },
             subnqn,
             ..IdentifyController::default()
@@ -135,7 +135,7 @@ impl Identity {
         Self { controller: data, has_lists: config.lists }
     }
 
-    /// Answers Identify: with firmware of revision `running` and these namespaces.
+    /// Answers Identify, for firmware of revision `running` and these namespaces.
     fn answer(
         &self,
         command: &Sqe,
@@ -197,7 +197,7 @@ impl Device {
 }
 
 impl Namespaces {
-    /// An active namespace, or one that is allocated.
+    /// A namespace, which must be attached if `active`, else only allocated.
     fn identify(&self, id: u32, active: bool) -> Result<Vec<u8>, Status> {
         if id == 0 || id as usize > NAMESPACES_MAX {
             return Err(Status::InvalidNamespace);
@@ -207,7 +207,7 @@ impl Namespaces {
         Ok(space.map_or_else(|| vec![0; LENGTH], |space| space.identify().to_bytes().to_vec()))
     }
 
-    /// Namespaces with ids above one.
+    /// A list of the namespaces with ids greater than `above`.
     fn list(&self, above: u32, is_meant: impl Fn(&Namespace) -> bool) -> Result<Vec<u8>, Status> {
         if above >= ALL_NAMESPACES - 1 {
             return Err(Status::InvalidNamespace);
@@ -255,10 +255,10 @@ impl Namespace {
         data
     }
 
-    /// A zoned namespace, as its command set has it (CNS 05h).
+    /// The zoned command set's data of a namespace (CNS 05h).
     fn identify_zoned(&self) -> Result<Vec<u8>, Status> {
         let zones = self.zones.as_ref().ok_or(Status::InvalidField)?;
-        // Counted from zero, and all ones where there is no limit.
+        // Zero-based, and all ones where there is no limit.
         let (mar, mor) = (zones.active_max.wrapping_sub(1), zones.open_max.wrapping_sub(1));
         let mut data = IdentifyZonedNamespace { ozcs: 1, mar, mor, ..Default::default() };
         for format in 0..FORMATS.len() as u8 {
@@ -267,7 +267,7 @@ impl Namespace {
         Ok(data.to_bytes().to_vec())
     }
 
-    /// What holds in every command set (CNS 08h): NSFEAT, NMIC and so on at their places, NSTAT
+    /// The data common to all command sets (CNS 08h): NSFEAT, NMIC and so on at their places, NSTAT
     /// ready.
     fn identify_independent(&self) -> Vec<u8> {
         let mut data = vec![0; LENGTH];
@@ -277,8 +277,8 @@ impl Namespace {
     }
 }
 
-/// The names of a namespace, which it keeps for ever: made from the seed, which is another for
-/// each device, and the id.
+/// The permanent names of a namespace, made from the seed, which differs between devices, and the
+/// id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     eui64: [u8; 8],
@@ -296,8 +296,8 @@ impl Names {
         Self { eui64, nguid }
     }
 
-    /// The NGUID as a UUID whose bytes are the device's own affair (RFC 9562 5.8): Linux complains
-    /// about a namespace that has none.
+    /// The NGUID as a UUID with vendor-specific contents (RFC 9562 5.8): Linux complains about a
+    /// namespace without one.
     fn uuid(&self) -> [u8; 16] {
         let mut name = self.nguid;
         name[6] = 0x80 | name[6] & 0xF;
@@ -306,11 +306,11 @@ impl Names {
     }
 }
 
-/// What every namespace has.
+/// The fields that all namespaces have in common.
 fn common_namespace() -> IdentifyNamespace {
     let mut data = IdentifyNamespace {
         nlbaf: FORMATS.len() as u8 - 1,
-        // Deallocated blocks read as zeros, and write zeroes deallocates.
+        // Deallocated blocks read as zeros, and Write Zeroes can deallocate.
         dlfeat: 1 | 1 << 3,
         rescap: rescap::PERSIST | rescap::ALL_TYPES,
         mssrl: SOURCE_BLOCKS,
@@ -322,8 +322,8 @@ fn common_namespace() -> IdentifyNamespace {
     data
 }
 
-/// Limits of the NVM command set (CNS 06h): none of verify, write zeroes and write uncorrectable;
-/// all ranges of dataset management.
+/// Limits of the NVM command set (CNS 06h): none for Verify, Write Zeroes and Write Uncorrectable;
+/// all ranges of Dataset Management.
 fn limits() -> Vec<u8> {
     let mut data = vec![0; LENGTH];
     data[3] = 255;
@@ -348,7 +348,7 @@ fn host_memory_wanted(profile: &Profile) -> (u32, u32) {
     profile.host_memory.map_or((0, 0), |memory| (pages(memory.preferred), pages(memory.minimum)))
 }
 
-/// The combinations of command sets there are (CNS 1Ch): one, with both.
+/// The supported combinations of command sets (CNS 1Ch): one, with both.
 fn command_sets() -> Vec<u8> {
     let mut data = vec![0; LENGTH];
     data[0] = 1 | 1 << ZONED;

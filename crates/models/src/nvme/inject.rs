@@ -1,4 +1,4 @@
-//! Faults: where the fault plan meets the controller and the device.
+//! Faults: where the fault plan acts on the controller and the device.
 
 use flysch_api::machine::Instant;
 use flysch_wire::nvme::{Cqe, Status, completion};
@@ -11,13 +11,13 @@ use crate::faults::{Injector, Kind};
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
-/// How late a late command is, at least and at most, nanoseconds.
+/// Delay of a late command, minimum and maximum, nanoseconds.
 const LATE_MIN_NS: u64 = 1_000_000;
 const LATE_MAX_NS: u64 = 400_000_000;
-/// Where CRD lies in a status field.
+/// Position of CRD in a status field.
 const RETRY_DELAY_SHIFT: u16 = 11;
 
-/// How much later than it would a command ends, if a fault makes it late, nanoseconds.
+/// By how much a fault delays the end of a command, nanoseconds; `None` if it does not.
 pub(super) fn lateness(faults: &mut Injector, task: &mut Task, now: Instant) -> Option<u64> {
     if core::mem::replace(&mut task.late, true) {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn lateness(faults: &mut Injector, task: &mut Task, now: Instant) -> 
     fires.then(|| LATE_MIN_NS + faults.choose(Kind::Late, LATE_MAX_NS - LATE_MIN_NS))
 }
 
-/// What is posted in a queue instead of `entry`, which faults may have changed, doubled or lost.
+/// What is posted instead of `entry`, which faults may have changed, doubled or lost.
 pub(super) fn completions(
     faults: &mut Injector,
     queue: u16,
@@ -57,7 +57,7 @@ pub(super) fn completions(
     }
     let stranger = Cqe { cid: !entry.cid, ..entry };
     match faults.choose(Kind::BadCompletion, 3) {
-        // One nobody asked for, and then the right one.
+        // One that nobody asked for, and then the right one.
         0 => [Some(stranger), Some(entry)],
         1 => [Some(stranger), None],
         _ => [Some(Cqe { phase: true, ..entry }), None],
@@ -65,7 +65,7 @@ pub(super) fn completions(
 }
 
 impl Device {
-    /// What a fault makes of a command to a namespace instead of what it asks for.
+    /// The work of a command to a namespace, which a fault may replace by a failure.
     pub(super) fn work_with_faults(
         &mut self,
         faults: &mut Injector,
@@ -105,7 +105,7 @@ impl Device {
 }
 
 impl Nvme {
-    /// A command has reached the device: whether a fault keeps it from starting.
+    /// A command has reached the device: returns whether a fault prevents it from starting.
     pub(super) fn fault_at_start(&mut self, index: u16) -> bool {
         let task = self.tasks.get(index);
         let (now, cid, is_admin) = (self.clock.now(), u32::from(task.command.cid), task.queue == 0);
@@ -121,7 +121,7 @@ impl Nvme {
             return true;
         }
         if self.faults.fires(Kind::PowerLoss, now, cid) {
-            // A store that fails here has failed every write before: the host knows.
+            // A store that fails here has failed every earlier write: the host knows.
             let _ = self.cut_power();
             self.restore_power();
             return true;
@@ -144,7 +144,7 @@ impl Nvme {
         swallowed
     }
 
-    /// Power goes away: everything volatile is lost, unflushed writes may vanish or tear. Nothing
+    /// Power is lost: everything volatile is lost, unflushed writes may vanish or tear. Nothing
     /// answers until [`restore_power`](Self::restore_power).
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Nvme {
         self.buffer.power_on(&mut self.memory);
         self.registers.is_off = true;
         self.backend.lose_power();
-        // Formats and sanitize operations go on.
+        // Formats and sanitize operations continue.
         self.clock.retain(|event| matches!(event, Event::Upkeep { .. }));
         let loss = self.device.spaces.lose(&mut self.faults)?;
         self.lost.survived += loss.survived;
@@ -177,15 +177,15 @@ impl Nvme {
         self.registers.is_unplugged = true;
     }
 
-    /// It is put back, and has power.
+    /// The device is put back, and has power.
     pub fn plug(&mut self) {
         self.registers.is_unplugged = false;
         self.restore_power();
     }
 
-    /// Somebody else, such as a management controller beside the host, attaches a namespace or
-    /// takes it away; the host is told by an event. Nothing happens if it is so already, or if
-    /// there is none of this id.
+    /// Someone else, such as a management controller beside the host, attaches or detaches a
+    /// namespace; an event informs the host. Has no effect if that is so already, or if there is no
+    /// namespace with this id.
     pub fn set_attached(&mut self, id: u32, is_attached: bool) {
         if self.device.spaces.set_attached(id, is_attached) {
             self.namespace_changed(id);

@@ -1,27 +1,27 @@
-//! The link: PCI Express by generation and lanes.
+//! The link: PCI Express, by generation and lanes.
 //!
 //! Theory. Data crosses the link in transaction layer packets of at most `payload` bytes, each with
-//! a head and a frame. What the device sends are memory writes with 64-bit addresses (a head of
-//! 16 bytes), what it fetches comes in completions (12). Both have 8 bytes of frame: sequence
+//! a header and framing. The device sends memory writes with 64-bit addresses (a header of
+//! 16 bytes); what it fetches comes in completions (12). Both have 8 bytes of framing: sequence
 //! number, link CRC and two framing symbols up to generation 2, a token of four bytes and the link
-//! CRC from generation 3 on. A lane's symbols are coded 8b/10b up to generation 2 and 128b/130b
-//! after it. What acknowledgements, flow control credits and skip ordered sets take besides is the
-//! profile's `link_efficiency_permille`. A command also moves its own entries: that is a time per
-//! command on the direction of its data. The two directions are independent.
+//! CRC from generation 3 on. Lanes are coded 8b/10b up to generation 2 and 128b/130b from then on.
+//! The profile's `link_efficiency_permille` accounts for acknowledgements, flow control credits and
+//! skip ordered sets. A command also moves its own entries: that is a time per command on the
+//! direction of its data. The two directions are independent.
 
 use crate::media::Link as Times;
 use crate::media::timing::Timing;
 
-/// Frame of a packet, bytes.
+/// Framing of a packet, bytes.
 const FRAME: u64 = 8;
-/// Head of a memory write or read with a 64-bit address, bytes.
+/// Header of a memory write or read with a 64-bit address, bytes.
 const HEAD: u64 = 16;
-/// Head of a completion, bytes.
+/// Header of a completion, bytes.
 const COMPLETION_HEAD: u64 = 12;
 /// What a command sends besides its data, bytes: the request for its entry, the completion entry,
 /// the interrupt message.
 const COMMAND_TO_HOST: u64 = (HEAD + FRAME) + (HEAD + FRAME + 16) + (HEAD + FRAME + 4);
-/// What it fetches besides: its entry, and the two doorbells it causes.
+/// What it fetches besides its data: its entry, and the two doorbells that it causes.
 const COMMAND_TO_DEVICE: u64 = (COMPLETION_HEAD + FRAME + 64) + 2 * (HEAD + FRAME + 4);
 
 /// A PCI Express link.
@@ -31,12 +31,12 @@ pub struct Link {
     pub generation: u8,
     /// Lanes, 1 to 16.
     pub lanes: u8,
-    /// Longest payload of a packet, bytes, 128 to 4096.
+    /// Maximum payload of a packet, bytes, 128 to 4096.
     pub payload: u16,
 }
 
 impl Link {
-    /// Bytes in a millisecond in one direction, frames and heads included.
+    /// Bytes per millisecond in one direction, including framing and headers.
     pub const fn raw_bytes_per_ms(&self) -> u64 {
         let lane = match self.generation {
             1 => 250_000,
@@ -48,13 +48,13 @@ impl Link {
         lane * self.lanes as u64
     }
 
-    /// What of it is data that the device sends, at best, bytes in a millisecond.
+    /// Maximum rate of data that the device sends, bytes per millisecond.
     pub const fn data_bytes_per_ms(&self) -> u64 {
         let payload = self.payload as u64;
         self.raw_bytes_per_ms() * payload / (payload + HEAD + FRAME)
     }
 
-    /// The times of this link for a device that is timed like this.
+    /// The times of this link for a device with this timing.
     pub(crate) fn times(&self, timing: &Timing) -> Times {
         let useful = (self.raw_bytes_per_ms() * timing.link_efficiency_permille / 1000).max(1);
         let payload = u64::from(self.payload.max(1));

@@ -1,4 +1,4 @@
-//! Log pages, and what is counted for them.
+//! Log pages, and the counters behind them.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -13,23 +13,23 @@ use super::admin::ADMIN_COMMANDS;
 use super::device::Device;
 use super::transfer::Request;
 
-/// Entries of the error log (ELPE and one).
+/// Number of entries of the error log (ELPE plus one).
 pub(super) const ERRORS_MAX: usize = 64;
-/// Composite temperature from which a device warns, kelvin, and from which it is critical.
+/// Composite temperature at which a device warns, kelvin, and at which it is critical.
 pub(super) const WARN_TEMPERATURE: u16 = 343;
 pub(super) const CRITICAL_TEMPERATURE: u16 = 358;
-/// Temperature of a device nobody has heated, kelvin.
+/// Temperature of a device that nobody has heated, kelvin.
 const TEMPERATURE: u16 = 311;
 /// Critical warning: beyond a temperature threshold.
 pub(super) const TEMPERATURE_WARNS: u8 = 1 << 1;
 /// Percentage of spare blocks below which a device warns.
 const SPARE_THRESHOLD: u8 = 10;
-/// What data units count, bytes.
+/// Size of a data unit, bytes.
 const DATA_UNIT: u64 = 512_000;
-/// Longest log page, bytes: what a host asks for beyond it is zeros.
+/// Maximum length of a log read, bytes; what a host reads beyond the end of a page is zeros.
 const LOG_MAX: u64 = 64 << 10;
 
-/// What the device has been through.
+/// The history of the device.
 #[derive(Debug)]
 pub(super) struct Health {
     pub(super) warning: u8,
@@ -41,7 +41,7 @@ pub(super) struct Health {
     pub(super) power_cycles: u64,
     pub(super) unsafe_shutdowns: u64,
     pub(super) media_errors: u64,
-    /// It was shut down and not enabled since.
+    /// It was shut down and has not been enabled since.
     pub(super) is_clean: bool,
 }
 
@@ -75,7 +75,7 @@ impl Health {
         self.bytes_written += u64::from(len);
     }
 
-    /// The SMART log at `now`, with so many entries in the error log so far.
+    /// The SMART log at `now`; `errors` is the number of errors logged so far.
     fn smart(&self, errors: u64, now: u64) -> Smart {
         let units = |bytes: u64| u128::from(bytes.div_ceil(DATA_UNIT));
         Smart {
@@ -98,7 +98,7 @@ impl Health {
     }
 }
 
-/// Commands that failed, youngest first.
+/// Failed commands, newest first.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
     entries: VecDeque<ErrorEntry>,
@@ -106,8 +106,8 @@ pub(super) struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// A command of `queue` failed: the log says more, and the bit of the status field that tells
-    /// so is the answer.
+    /// Logs a failed command of `queue`; returns the bit of the status field that points to the
+    /// log.
     #[cold]
     pub(super) fn failed(&mut self, queue: u16, command: &Sqe, status: u16) -> u16 {
         let lba = if queue == 0 { 0 } else { command.slba() };
@@ -115,7 +115,7 @@ impl ErrorLog {
         completion::MORE
     }
 
-    /// A failure: queue and command id, status field, block and namespace.
+    /// Logs a failure: queue and command id, status field, block and namespace.
     pub(super) fn note(&mut self, (sq, cid): (u16, u16), status: u16, (lba, nsid): (u64, u32)) {
         self.count += 1;
         self.entries.truncate(ERRORS_MAX - 1);
@@ -144,8 +144,8 @@ impl ErrorLog {
 }
 
 impl Device {
-    /// Get log page at `now`: gives it to the host. The page that was read, if what it tells of may
-    /// be told again.
+    /// Get Log Page at `now`: sends it to the host. Returns the page if it was read such that its
+    /// events may be reported again.
     pub(super) fn get_log_page(
         &mut self,
         request: &Request<'_>,
@@ -194,8 +194,8 @@ impl Device {
         })
     }
 
-    /// Compares the temperature with its thresholds: whether it has left them and the host wants to
-    /// know.
+    /// Compares the temperature with its thresholds: returns whether it has just passed one and the
+    /// host wants to know.
     pub(super) fn look_at_temperature(&mut self) -> bool {
         let (over, under) = self.features.thresholds;
         let health = &mut self.health;
@@ -210,7 +210,7 @@ impl Device {
     }
 }
 
-/// The log pages there are: four bytes each, bit 0 for supported.
+/// The supported log pages: four bytes each, bit 0 for supported.
 fn supported() -> Vec<u8> {
     const PAGES: [LogId; 8] = [
         LogId::Supported,
@@ -235,7 +235,7 @@ fn effects(has_zones: bool) -> Vec<u8> {
     const CHANGES_NAMESPACE: u32 = 1 << 2;
     const CHANGES_INVENTORY: u32 = 1 << 3;
     const CHANGES_CONTROLLER: u32 = 1 << 4;
-    /// CSE: nothing else to the namespace, nothing else at all meanwhile.
+    /// CSE: no other commands to the namespace meanwhile, no others at all.
     const ALONE_IN_NAMESPACE: u32 = 1 << 16;
     const ALONE: u32 = 2 << 16;
     let mut page = vec![0; EFFECTS_LENGTH];

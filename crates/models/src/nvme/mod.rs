@@ -4,22 +4,22 @@
 //! passing of time - and three outputs: register values, DMA, interrupts. It has no clock: every
 //! input carries `now`, and [`Nvme::next_event`] says when it next has something to do.
 //!
-//! One command, through the files of this module: a doorbell (`queue`) makes the controller fetch
-//! entries into tasks (`task`); `flow` has it decided at once *what* will happen (`device`); the
-//! shared media decides *when*, through one or two events; at the last of them data is copied
-//! (`transfer`), admin commands are carried out (`admin`), and the completion is posted. Reads take
-//! their data at that last moment, writes are in the store from that moment on: a command that is
-//! aborted earlier leaves no trace.
+//! The path of a command through the files of this module: a doorbell (`queue`) makes the
+//! controller fetch entries into tasks (`task`); `flow` has it decided at once *what* will happen
+//! (`device`); the shared media decides *when*, through one or two events; at the last of them data
+//! is copied (`transfer`), admin commands are carried out (`admin`), and the completion is posted.
+//! Reads take their data at that last moment, and writes are in the store from that moment on: a
+//! command that is aborted earlier leaves no trace.
 //!
-//! [`Nvme`] itself holds the thread of a command and what concerns all parts: resets, faults, the
-//! end of a controller beyond help. State that only some of it needs is an object of its own: the
-//! queues (`queue`), the flash and its write buffer (`backend`), what is told by events (`events`),
-//! the registers (`controller`), and behind them the device with its namespaces (`device`,
-//! `spaces`), features, logs, firmware and long operations.
+//! [`Nvme`] itself follows each command and handles what concerns all parts: resets, faults, fatal
+//! controller errors. State that only one part needs is an object of its own: the queues (`queue`),
+//! the flash and its write buffer (`backend`), pending events (`events`), the registers
+//! (`controller`), and behind them the device with its namespaces (`device`, `spaces`), features,
+//! logs, firmware and long operations.
 //!
-//! Everything the host writes is hostile. An address outside DMA memory, a doorbell that is none, a
-//! list that makes no sense ends in the status or event the specification has for it; queues the
-//! controller cannot reach end in CSTS.CFS; the work done for one event is bounded by the largest
+//! Everything the host writes is hostile. An address outside DMA memory, an invalid doorbell or an
+//! invalid list ends in the status or event that the specification defines for it; queues that the
+//! controller cannot reach end in CSTS.CFS; the work for one event is bounded by the largest
 //! transfer.
 
 mod admin;
@@ -84,19 +84,19 @@ pub struct Nvme {
     queues: Queues,
     tasks: Tasks,
     backend: Backend,
-    /// The software of a published host, if it is to be spent.
+    /// The software of a published host, if its time is to be spent.
     processor: Option<Processor>,
     device: Device,
     clock: Clock,
     faults: Injector,
-    /// What losses of power did.
+    /// The total effect of power losses.
     lost: Loss,
     finished: Finished,
-    /// Copies that were taken up.
+    /// Copies in progress.
     copies: copy::Copies,
-    /// Memory of the controller that the host reaches.
+    /// Controller memory that the host can access.
     buffer: buffer::Buffer,
-    /// What waits for an asynchronous event request.
+    /// Events and the requests that wait for them.
     told: events::Told,
 }
 
@@ -104,7 +104,7 @@ impl Nvme {
     /// A controller in its power-on state that sees `memory`.
     ///
     /// # Errors
-    /// A value of `config` that makes no device.
+    /// If `config` is invalid.
     pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
         let commands = usize::from(config.commands);
@@ -126,18 +126,18 @@ impl Nvme {
         })
     }
 
-    /// Bytes of the controller memory buffer, which lies at [`CMB_OFFSET`] of the registers.
+    /// Size of the controller memory buffer, bytes; it is at [`CMB_OFFSET`] of the registers.
     pub fn controller_memory(&self) -> u32 {
         self.buffer.bytes()
     }
 
-    /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
-    /// finds a range gone ends with a data transfer error, a queue that is gone with CSTS.CFS.
+    /// The memory that the controller sees, to be mapped and unmapped at any time: a transfer that
+    /// no longer finds a range ends with a data transfer error, a queue that is gone with CSTS.CFS.
     pub fn memory_mut(&mut self) -> &mut GuestMemory {
         &mut self.memory
     }
 
-    /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
+    /// Lets everything happen that is due by `now`. Time never goes backwards: an earlier `now` is
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
@@ -147,8 +147,8 @@ impl Nvme {
         self.clock.pass(now);
     }
 
-    /// The bus resets the controller: its registers are as after power-on. What the namespaces
-    /// hold stays, and so does the write buffer.
+    /// The bus resets the controller: its registers are as after power-on. The contents of the
+    /// namespaces and of the write buffer stay.
     pub fn reset(&mut self, now: Instant) {
         self.advance(now);
         self.reset_controller();
@@ -156,40 +156,40 @@ impl Nvme {
         self.buffer.power_on(&mut self.memory);
     }
 
-    /// When the next thing happens by itself.
+    /// When the model next does something by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
         self.clock.next()
     }
 
-    /// The interrupt line: level, active while completions wait in queues with interrupts.
+    /// The interrupt line: level, active while queues with interrupts hold completions.
     #[inline]
     pub fn line(&self) -> bool {
         self.queues.is_asserted() && !self.registers.is_line_masked()
     }
 
-    /// A vector that was raised since the last question, each once.
+    /// Takes a vector that was raised since the last call; each is returned once.
     pub fn take_vector(&mut self) -> Option<u16> {
         self.queues.interrupts.take_vector()
     }
 
-    /// How many completions were posted to queues without interrupts.
+    /// Number of completions posted to queues without interrupts.
     pub fn silent_completions(&self) -> u64 {
         self.queues.interrupts.silent
     }
 
-    /// Interrupts so far.
+    /// Number of interrupts so far.
     pub fn interrupts(&self) -> u64 {
         self.queues.interrupts.raised
     }
 
-    /// When the device finished the command last completed of `queue` whose id has `slot` in its
+    /// When the device finished the command last completed in `queue` whose id has `slot` in its
     /// low ten bits.
     pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
         self.finished.at(queue, slot)
     }
 
-    /// What the drive took from its supply until `now`.
+    /// The energy that the drive has taken until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
         let now = now.max(self.clock.now()).nanos();
         let mut media = self.backend.media.clone_meter();
@@ -199,29 +199,29 @@ impl Nvme {
         media.read(now)
     }
 
-    /// What went wrong so far.
+    /// The faults injected so far.
     pub fn faults(&self) -> &Injector {
         &self.faults
     }
 
-    /// From now on `plan` says what goes wrong, its opportunities counted from now. What went wrong
-    /// before stays counted.
+    /// Replaces the fault plan, whose opportunities are counted from now on. Earlier faults stay
+    /// counted.
     pub fn arm_faults(&mut self, plan: Plan) {
         self.faults.arm(plan);
     }
 
-    /// Sets the composite temperature, kelvin: beyond the thresholds an event follows.
+    /// Sets the composite temperature, kelvin; beyond the thresholds an event follows.
     pub fn set_temperature(&mut self, kelvin: u16) {
         self.device.health.temperature = kelvin;
         self.look_at_health();
     }
 
-    /// What all losses of power so far did to writes that were reported done and not yet safe.
+    /// The total effect of power losses so far on writes that were reported done but not yet safe.
     pub fn lost(&self) -> Loss {
         self.lost
     }
 
-    /// Why this machine could not keep or give the data of a namespace, in words, if that happened.
+    /// Why this machine failed to store or return the data of a namespace, in words, if it did.
     pub fn store_failure(&self) -> Option<String> {
         self.device.spaces.iter().find_map(|space| space.store.failure()).map(Into::into)
     }
@@ -247,7 +247,7 @@ impl Nvme {
             }
             Event::ShutDown { epoch } if epoch == life => self.shut_down(),
             Event::Activated { epoch } if epoch == life => self.firmware_runs(),
-            // An event of a controller life that a reset ended.
+            // An event of an earlier controller life, which a reset has ended.
             _ => {}
         }
     }
@@ -274,7 +274,7 @@ impl Model for Nvme {
         Self::next_event(self)
     }
 
-    /// With more than one vector there are messages, and no line.
+    /// With more than one vector messages are sent, and the line is not used.
     #[inline]
     fn interrupt(&self) -> bool {
         self.queues.vectors == 1 && self.line()

@@ -1,4 +1,4 @@
-//! A namespace: its data, its blocks, who may do what with them.
+//! A namespace: its data, its blocks, and the access to them.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,14 +15,14 @@ use super::zone::Zones;
 use crate::media::Span;
 use crate::store::Store;
 
-/// The LBA formats every namespace has.
+/// The LBA formats of every namespace.
 pub(super) const FORMATS: [LbaFormat; 2] = [
     LbaFormat { metadata: 0, shift: 9, performance: 2 },
     LbaFormat { metadata: 0, shift: 12, performance: 0 },
 ];
-/// Most ranges of blocks that a host can have made unreadable in a namespace.
+/// Maximum number of ranges that a host can make unreadable in a namespace.
 const MARKS_MAX: usize = 1024;
-/// Namespaces lie so far apart on the medium: log2 of bytes.
+/// Distance of namespaces on the medium, as log2 of bytes.
 const PLACE_SHIFT: u32 = 44;
 
 /// Feature 84h of a namespace.
@@ -30,7 +30,7 @@ const PLACE_SHIFT: u32 = 44;
 pub(super) enum WriteProtect {
     #[default]
     None,
-    /// Until the host says otherwise.
+    /// Until the host changes it.
     On,
     /// Until a power cycle.
     UntilPowerCycle,
@@ -55,13 +55,13 @@ impl WriteProtect {
 pub(super) struct Marks(Vec<Range<u64>>);
 
 impl Marks {
-    /// Whether some of `len` bytes at `offset` cannot be read.
+    /// Whether any of `len` bytes at `offset` cannot be read.
     #[inline]
     pub(super) fn has(&self, offset: u64, len: u64) -> bool {
         self.0.iter().any(|mark| mark.start < offset + len && offset < mark.end)
     }
 
-    /// Marks a range; whether there was room.
+    /// Marks a range; returns whether there was room.
     #[must_use]
     pub(super) fn add(&mut self, offset: u64, len: u64) -> bool {
         self.remove(offset, len);
@@ -72,7 +72,7 @@ impl Marks {
         has_room
     }
 
-    /// The range was written: it can be read again.
+    /// A range was written: it can be read again.
     #[inline]
     pub(super) fn remove(&mut self, offset: u64, len: u64) {
         if self.0.is_empty() {
@@ -92,14 +92,14 @@ impl Marks {
     }
 }
 
-/// Blocks that a command names, as bytes of its namespace.
+/// The blocks that a command names, as bytes of its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-/// A length that one command may transfer.
+/// The length, if one command may transfer that much.
 #[inline]
 fn transfer_length(len: u64, longest: u32) -> Result<u32, Status> {
     match u32::try_from(len) {
@@ -114,24 +114,24 @@ pub(super) struct Namespace {
     pub(super) id: u32,
     pub(super) store: Store,
     pub(super) size: u64,
-    /// Its LBA format, a number in [`FORMATS`].
+    /// Its LBA format, an index into [`FORMATS`].
     pub(super) format: u8,
-    /// log2 of the bytes of a block, as the format has it.
+    /// log2 of the block size in bytes, from the format.
     pub(super) shift: u32,
     pub(super) is_attached: bool,
     pub(super) protect: WriteProtect,
     pub(super) marks: Marks,
-    /// A format is under way.
+    /// A format is in progress.
     pub(super) is_formatting: bool,
     pub(super) reservation: Reservation,
-    /// Its zones, if it is of the zoned command set, and the bytes of one.
+    /// Its zones, if it uses the zoned command set, and the size of one in bytes.
     pub(super) zones: Option<Zones>,
     pub(super) zone_bytes: u64,
     pub(super) names: Names,
 }
 
 impl Namespace {
-    /// The one with this id, in a device of this seed.
+    /// The namespace with this id, in a device with this seed.
     pub(super) fn new(id: u32, config: NamespaceConfig, seed: u64) -> Self {
         let format = u8::from(config.block_size == 4096);
         let protect = if config.write_protected { WriteProtect::On } else { WriteProtect::None };
@@ -163,7 +163,7 @@ impl Namespace {
         (self.id - 1) as u8
     }
 
-    /// Where `len` bytes at `offset` lie on the medium.
+    /// The position of `len` bytes at `offset` on the medium.
     #[inline]
     pub(super) fn span(&self, offset: u64, len: u64) -> Span {
         let base = u64::from(self.id - 1) << PLACE_SHIFT;
@@ -175,7 +175,7 @@ impl Namespace {
         self.size >> self.shift
     }
 
-    /// `count` blocks from `first` on, if there are as many.
+    /// `count` blocks from `first` on, if they exist.
     #[inline]
     pub(super) fn extent(&self, first: u64, count: u64) -> Result<Extent, Status> {
         if first > self.blocks() || count > self.blocks() - first {
@@ -191,7 +191,7 @@ impl Namespace {
         self.extent(command.slba(), u64::from(flags.nlb()) + 1)
     }
 
-    /// What a write does, that transfers at most `longest` bytes.
+    /// The work of a write, which transfers at most `longest` bytes.
     #[inline]
     pub(super) fn write_work(&self, command: &Sqe, longest: u32) -> Result<Work, Status> {
         let Extent { offset, len } = self.extent_of(command)?;
@@ -200,7 +200,7 @@ impl Namespace {
         Ok(Work::Write { space: self.index(), offset, len, force })
     }
 
-    /// What a read does, that transfers at most `longest` bytes.
+    /// The work of a read, which transfers at most `longest` bytes.
     #[inline]
     pub(super) fn read_work(
         &self,
@@ -213,14 +213,14 @@ impl Namespace {
             return Err(Status::UnrecoveredRead);
         }
         let len = match purpose {
-            // Nothing crosses the link, so the longest transfer does not matter.
+            // Nothing crosses the link, so the maximum transfer does not matter.
             Purpose::Verify => u32::try_from(len).map_err(|_| Status::InvalidField)?,
             _ => transfer_length(len, longest)?,
         };
         Ok(Work::Read { space: self.index(), offset, len, purpose })
     }
 
-    /// Write uncorrectable: nobody can read the blocks until they are written.
+    /// Write Uncorrectable: the blocks cannot be read until they are written.
     pub(super) fn mark_unreadable(&mut self, command: &Sqe) -> Result<(), Status> {
         let Extent { offset, len } = self.extent_of(command)?;
         if self.marks.add(offset, len) { Ok(()) } else { Err(Status::CapacityExceeded) }
@@ -239,7 +239,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// The controller was reset.
+    /// A controller reset.
     pub(super) fn reset(&mut self) {
         self.reservation.reset();
         self.zones.iter_mut().for_each(Zones::reset);
@@ -253,9 +253,9 @@ impl Namespace {
         self.reservation.power_on();
     }
 
-    /// Everything is gone, and blocks are as `format` has them.
+    /// Everything is gone, and the block size is that of `format`.
     pub(super) fn erase(&mut self, format: u8) {
-        // A store that fails tells when it is read.
+        // A store that fails reports it when it is read.
         let _ = self.store.discard(0, self.size);
         self.marks.clear();
         self.format = format;
@@ -266,12 +266,12 @@ impl Namespace {
         }
     }
 
-    /// Blocks of a zone in this format.
+    /// Number of blocks of a zone in this format.
     pub(super) fn zone_blocks(&self, format: u8) -> u64 {
         self.zone_bytes >> FORMATS[usize::from(format)].shift
     }
 
-    /// CSI: which command set it is of.
+    /// CSI: the command set that it uses.
     pub(super) fn command_set(&self) -> u8 {
         if self.zones.is_some() { zone::COMMAND_SET } else { 0 }
     }

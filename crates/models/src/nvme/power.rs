@@ -1,4 +1,4 @@
-//! Power states: set by the host, or entered by the device when it had nothing to do.
+//! Power states: set by the host, or entered by the device when it has nothing to do.
 
 use flysch_wire::nvme::Status;
 
@@ -9,7 +9,7 @@ use crate::media::energy::Meter;
 #[derive(Debug)]
 pub(super) struct Power {
     states: &'static [PowerState],
-    /// The operational state that was set last, and the one that is set now.
+    /// The last operational state that was set, and the state that is set now.
     operational: u8,
     set: u8,
     last_used: u64,
@@ -24,12 +24,12 @@ impl Power {
         (self.operational, self.set) = (0, 0);
     }
 
-    /// The state that is set.
+    /// The state set by the host.
     pub(super) fn state(&self) -> u8 {
         self.set
     }
 
-    /// Enters a state at `now`, if there is such a one, and `meter` is told.
+    /// Enters a state at `now`, if it exists, and tells `meter`.
     pub(super) fn set(&mut self, state: u8, meter: &mut Meter, now: u64) -> Result<(), Status> {
         let entered = self.states.get(usize::from(state)).ok_or(Status::InvalidField)?;
         if !entered.non_operational {
@@ -40,14 +40,14 @@ impl Power {
         Ok(())
     }
 
-    /// Something ended at `now`.
+    /// A command ended at `now`.
     #[inline]
     pub(super) fn used(&mut self, now: u64) {
         self.last_used = now;
     }
 
-    /// The state the device has gone to by itself at `now`, as `table` of transitions says; `slept`
-    /// is told of each state on the way, and from when to when.
+    /// The state that the device has reached by itself at `now`, by the transitions in `table`;
+    /// `slept` is told of each state on the way, with its start and end.
     #[inline]
     pub(super) fn gone_to(
         &self,
@@ -57,7 +57,7 @@ impl Power {
     ) -> u8 {
         let Some(table) = table else { return self.set };
         let (mut state, mut idle) = (self.set, now.saturating_sub(self.last_used));
-        // Each transition leads further down, or the table is not followed.
+        // Each transition must lead further down, otherwise the table is not followed.
         for _ in 0..self.states.len() {
             let Some(entry) = table.as_chunks::<8>().0.get(usize::from(state)) else { break };
             let entry = u64::from_le_bytes(*entry);
@@ -77,8 +77,8 @@ impl Power {
         state
     }
 
-    /// A command to a namespace arrives at `now`: when the device is awake for it. Until then it
-    /// went down by `table`, and `meter` is told.
+    /// A command to a namespace arrives at `now`: returns when the device is awake for it. States
+    /// that it entered by `table` in the meantime are reported to `meter`.
     #[inline]
     pub(super) fn wake(&mut self, table: Option<&[u8]>, meter: &mut Meter, now: u64) -> u64 {
         let state = self.gone_to(table, now, |level, from, to| meter.slept(level, from, to));

@@ -1,35 +1,36 @@
-//! Profiles: the parameters of a modelled drive and of its link. What the software in front of it
-//! takes is no part of a profile: see [`software`](crate::software).
+//! Profiles: the parameters of a modelled drive and its link. The cost of the software in front of
+//! it is not part of a profile: see [`software`](crate::software).
 //!
-//! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
-//! `docs/nvme-model.md` says which published figure fixes which parameter, and what is assumed.
+//! A profile contains parameters of mechanisms, never results: throughput and latency follow from
+//! them. `docs/nvme-model.md` explains which published figure determines which parameter, and what
+//! is assumed.
 
 use super::link::Link;
 use crate::media::energy::{Charges, Consumption, Level};
 use crate::media::timing::{Pause, Timing};
 use crate::software::{Cost, Sleep, Software};
 
-/// A power state: what it takes and how long it takes to go there and back.
+/// A power state: its power, and how long it takes to enter and leave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerState {
-    /// Most power, milliwatts.
+    /// Maximum power, milliwatts.
     pub milliwatts: u32,
-    /// No I/O is done in it.
+    /// Whether it does no I/O.
     pub non_operational: bool,
-    /// To enter it, microseconds.
+    /// Entry latency, microseconds.
     pub entry_us: u32,
-    /// To leave it, microseconds.
+    /// Exit latency, microseconds.
     pub exit_us: u32,
 }
 
-/// What a drive without memory of its own wants of the host's.
+/// The host memory that a drive without memory of its own wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
     /// HMPRE, bytes wanted.
     pub preferred: u32,
     /// HMMIN, bytes needed.
     pub minimum: u32,
-    /// What a look-up takes longer without it, nanoseconds: the mapping is read from the flash.
+    /// Additional time of a look-up without it, nanoseconds: the mapping is read from the flash.
     pub missing_ns: u64,
 }
 
@@ -38,20 +39,20 @@ pub struct HostMemory {
 pub struct Profile {
     /// Name in targets: `profile=NAME`.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub description: &'static str,
     /// Its link.
     pub link: Link,
     /// Timing.
     pub timing: Timing,
-    /// Bytes that are written in SLC mode before the rest goes to TLC; 0 for none.
+    /// Number of bytes written in SLC mode before the rest goes to TLC; 0 for none.
     pub slc_bytes: u64,
-    /// What it wants of the host's memory.
+    /// The host memory that it wants.
     pub host_memory: Option<HostMemory>,
-    /// Its power states, from the first on; all operational ones come first.
+    /// Its power states, from state 0 on; all operational ones come first.
     pub power: &'static [PowerState],
-    /// What it takes from its supply; its levels are the power states, those of the operational
-    /// ones what is drawn without work.
+    /// Its power consumption; the levels are the power states, those of the operational ones
+    /// without work.
     pub energy: Consumption,
 }
 
@@ -63,7 +64,7 @@ const fn power(milliwatts: u32, non_operational: bool, entry_us: u32, exit_us: u
     PowerState { milliwatts, non_operational, entry_us, exit_us }
 }
 
-/// States as drives of this kind tell them: full, two that are slower, two that sleep.
+/// The states that drives of this kind report: full power, two slower ones, two that sleep.
 const STATES: [PowerState; 5] = [
     power(6_200, false, 0, 0),
     power(4_200, false, 0, 0),
@@ -72,8 +73,8 @@ const STATES: [PowerState; 5] = [
     power(5, true, 500, 9_500),
 ];
 
-/// A level for each power state. The last two are what the 980 PRO tells in IDENTIFY (AnandTech
-/// 16087); the first three, awake without work and without a sleeping link, are assumed.
+/// A level for each power state. The last two are those that the 980 PRO reports in IDENTIFY
+/// (AnandTech 16087); the first three, awake without work and without a sleeping link, are assumed.
 const fn levels(awake: u32) -> [Level; 5] {
     [
         Level { name: "PS0", microwatts: awake },
@@ -88,7 +89,7 @@ const SMALL: [Level; 5] = levels(350_000);
 const MIDDLING: [Level; 5] = levels(600_000);
 const LARGE: [Level; 5] = levels(800_000);
 
-/// A drive on one lane: assumed, of the class of the others per page and byte.
+/// A drive on one lane: assumed to be like the others per page and byte.
 const ENERGY: Consumption = Consumption {
     levels: &SMALL,
     charges: Charges {
@@ -103,7 +104,7 @@ const ENERGY: Consumption = Consumption {
 
 const NEVER: Pause = Pause { every_bytes: 0, ns: 0 };
 
-/// Samsung PM991a, 256 GB, on the one lane of generation 2 of a Raspberry Pi 5.
+/// Samsung PM991a, 256 GB, on the single generation 2 lane of a Raspberry Pi 5.
 pub const PM991A: Profile = Profile {
     name: "pm991a",
     description: "Samsung PM991a 256 GB on one lane of PCIe 2 (Raspberry Pi 5)",
@@ -141,7 +142,7 @@ pub const PM991A: Profile = Profile {
     energy: ENERGY,
 };
 
-/// Plextor M8Pe, 128 GB, on the two lanes of generation 3 of a J721E board.
+/// Plextor M8Pe, 128 GB, on the two generation 3 lanes of a J721E board.
 pub const M8PE: Profile = Profile {
     name: "m8pe",
     description: "Plextor M8Pe 128 GB on two lanes of PCIe 3 (TI J721E)",
@@ -169,7 +170,7 @@ pub const M8PE: Profile = Profile {
     },
 };
 
-/// Samsung 980 PRO, 1 TB: four lanes of generation 4, DRAM.
+/// Samsung 980 PRO, 1 TB: four generation 4 lanes, DRAM.
 pub const SAMSUNG_980_PRO: Profile = Profile {
     name: "980pro",
     description: "Samsung 980 PRO 1 TB on four lanes of PCIe 4",
@@ -198,7 +199,7 @@ pub const SAMSUNG_980_PRO: Profile = Profile {
     },
 };
 
-/// Samsung 980, 1 TB: four lanes of generation 3, no DRAM.
+/// Samsung 980, 1 TB: four generation 3 lanes, no DRAM.
 pub const SAMSUNG_980: Profile = Profile {
     name: "980",
     description: "Samsung 980 1 TB, without DRAM, on four lanes of PCIe 3",
@@ -231,7 +232,7 @@ pub const SAMSUNG_980: Profile = Profile {
     },
 };
 
-/// The same drive on the one lane of generation 2 of an AM64x board.
+/// The same drive on the single generation 2 lane of an AM64x board.
 pub const M8PE_X1: Profile = Profile {
     name: "m8pe-x1",
     description: "Plextor M8Pe 128 GB on one lane of PCIe 2 (TI AM64x)",
@@ -239,9 +240,9 @@ pub const M8PE_X1: Profile = Profile {
     ..M8PE
 };
 
-/// The flash and firmware of the UFS profile `ok3576` on one lane of generation 2: no part that is
-/// sold, and all of it assumed. It stands beside the UFS and the eMMC profile of that name, so that
-/// what differs is the way to the flash.
+/// The flash and firmware of the UFS profile `ok3576` on one generation 2 lane: not a part that is
+/// sold, and all of it assumed. It complements the UFS and eMMC profiles of that name, so that only
+/// the path to the flash differs.
 pub const OK3576: Profile = Profile {
     name: "ok3576",
     description: "the flash of the UFS part of an RK3576 board on one lane of PCIe 2",
@@ -265,9 +266,9 @@ pub const OK3576: Profile = Profile {
     energy: ENERGY,
 };
 
-/// Linux on the two Cortex-A53 of an AM64x. The published load of the processors is 36 to 43 us for
-/// a read of 4 KiB and 51 to 58 us for a write; of that range a read has what fits, a write the
-/// middle.
+/// Linux on the two Cortex-A53 of an AM64x. The published processor load is 36 to 43 us for a read
+/// of 4 KiB and 51 to 58 us for a write; within these ranges the value for reads is fitted, and
+/// that for writes is the middle.
 pub const LINUX_AM64X: Software = Software {
     name: "linux-am64x",
     description: "Linux on a TI AM64x",
@@ -276,7 +277,7 @@ pub const LINUX_AM64X: Software = Software {
     sleep: LINUX_J721E.sleep,
 };
 
-/// Linux on the two Cortex-A72 of a J721E: one job keeps one of them.
+/// Linux on the two Cortex-A72 of a J721E: one job occupies one of them.
 pub const LINUX_J721E: Software = Software {
     name: "linux-j721e",
     description: "Linux on a TI J721E",
@@ -290,10 +291,10 @@ impl Profile {
     pub const ALL: [&'static Self; 6] =
         [&PM991A, &M8PE, &M8PE_X1, &SAMSUNG_980_PRO, &SAMSUNG_980, &OK3576];
 
-    /// Whether a drive can be like this.
+    /// Checks whether a drive can have these values.
     ///
     /// # Errors
-    /// The first value that is impossible: its name, what it is, what it may be.
+    /// The first impossible value: its name, the value, and the permitted values.
     pub fn check(&self) -> Result<(), (&'static str, u64, &'static str)> {
         self.link.check()?;
         if self.power.is_empty() || self.power.len() > 32 {
@@ -302,7 +303,7 @@ impl Profile {
         self.timing.check()
     }
 
-    /// The profile of this name.
+    /// The profile with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }

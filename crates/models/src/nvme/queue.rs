@@ -1,4 +1,4 @@
-//! The queues of a controller: their doorbells, entries in and out.
+//! The queues of a controller: doorbells, submission and completion.
 
 use alloc::vec::Vec;
 
@@ -10,14 +10,14 @@ use super::config::Config;
 use super::ring::{Completion, Interrupts, Shadow, Submission, Unreachable};
 use super::task::Tasks;
 
-/// What is wrong with the ring of a doorbell.
+/// Why a doorbell write is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingError {
     /// There is no such doorbell.
     Doorbell,
-    /// The queue has no such entry, or the host took what it was not given.
+    /// The queue has no such entry, or the host took entries that it was not given.
     Value,
-    /// What stands in for the doorbell cannot be reached.
+    /// The doorbell buffer cannot be reached.
     Unreachable,
 }
 
@@ -27,7 +27,7 @@ impl From<Unreachable> for RingError {
     }
 }
 
-/// An entry that was fetched, and whether it was the last one the host has told of.
+/// A fetched entry, and whether it is the last one that the host has announced.
 pub(super) struct Fetched {
     pub(super) entry: Sqe,
     pub(super) is_last: bool,
@@ -38,25 +38,25 @@ pub(super) struct Fetched {
 pub(super) struct Queues {
     submission: Vec<Option<Submission>>,
     completion: Vec<Option<Completion>>,
-    /// Submission queues with entries that were not fetched, a bit each.
+    /// Submission queues with entries to fetch, one bit each.
     ready: u128,
     /// The submission queue whose turn it is.
     turn: u32,
-    /// Completion queues with entries that the host has not taken and with interrupts, a bit each.
+    /// Completion queues with interrupts and entries that the host has not taken, one bit each.
     asserted: u128,
-    /// Completion queues in which completions wait for room, a bit each. Nothing is fetched that
-    /// would end there: what waits stays as short as the commands that were on their way.
+    /// Completion queues in which completions wait for room, one bit each. Nothing is fetched that
+    /// would end there, so that only commands already in progress can join them.
     blocked: u128,
-    /// Where the host keeps doorbells in its memory, and where it is told when to ring.
+    /// The doorbell buffers in the host's memory.
     shadow: Option<Shadow>,
     pub(super) interrupts: Interrupts,
-    /// Interrupt vectors.
+    /// Number of interrupt vectors.
     pub(super) vectors: u16,
-    /// Entries of an I/O queue at most.
+    /// Maximum number of entries of an I/O queue.
     entries_max: u32,
     /// CAP.DSTRD.
     stride: u8,
-    /// The host may keep doorbells in its memory.
+    /// Whether the host may keep doorbells in its memory.
     may_shadow: bool,
 }
 
@@ -82,7 +82,7 @@ impl Queues {
         }
     }
 
-    /// There are no queues any more. What was counted stays.
+    /// Removes all queues. The counters stay.
     pub(super) fn clear(&mut self) {
         self.submission.fill_with(|| None);
         self.completion.fill_with(|| None);
@@ -90,20 +90,20 @@ impl Queues {
         (self.shadow, self.interrupts.messages) = (None, 0);
     }
 
-    /// Creates the admin queues: the bases and the entries of submission and completion queue.
+    /// Creates the admin queues, from the bases and sizes of submission and completion queue.
     pub(super) fn create_admin(&mut self, (asq, acq): (u64, u64), (sqes, cqes): (u32, u32)) {
         self.submission[0] = Some(Submission::new(asq, sqes, 0));
         self.completion[0] = Some(Completion::new(acq, cqes, 0, true));
     }
 
-    /// The queue that CDW10 names, if it can be one.
+    /// The queue that CDW10 names, if it is a valid I/O queue.
     fn number(&self, command: &Sqe) -> Result<u16, Status> {
         let queue = command.cdw10[0] as u16;
         let exists = queue != 0 && usize::from(queue) < self.submission.len();
         if exists { Ok(queue) } else { Err(Status::QueueId) }
     }
 
-    /// Entries and base of a queue that is to be created, with memory pages of `page` bytes.
+    /// Size and base of a queue to be created, with memory pages of `page` bytes.
     fn shape(&self, command: &Sqe, contiguous: bool, page: u64) -> Result<(u32, u64), Status> {
         let entries = (command.cdw10[0] >> 16) + 1;
         if entries < 2 || entries > self.entries_max {
@@ -119,7 +119,7 @@ impl Queues {
         Ok((entries, base))
     }
 
-    /// Create I/O completion queue.
+    /// Create I/O Completion Queue.
     pub(super) fn create_completion(&mut self, command: &Sqe, page: u64) -> Result<(), Status> {
         let queue = self.number(command)?;
         let flags = CreateCqFlags::from_bits(command.cdw10[1]);
@@ -135,7 +135,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Create I/O submission queue.
+    /// Create I/O Submission Queue.
     pub(super) fn create_submission(&mut self, command: &Sqe, page: u64) -> Result<(), Status> {
         let queue = self.number(command)?;
         let flags = CreateSqFlags::from_bits(command.cdw10[1]);
@@ -161,13 +161,13 @@ impl Queues {
         Ok(queue)
     }
 
-    /// A submission queue goes; its commands have ended.
+    /// Removes a submission queue; its commands have ended.
     pub(super) fn delete_submission(&mut self, queue: u16) {
         self.submission[usize::from(queue)] = None;
         self.ready &= !(1 << queue);
     }
 
-    /// Delete I/O completion queue.
+    /// Delete I/O Completion Queue.
     pub(super) fn delete_completion(&mut self, command: &Sqe) -> Result<(), Status> {
         let queue = self.number(command)?;
         if self.completion[usize::from(queue)].is_none() {
@@ -183,7 +183,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Doorbell buffer config: the I/O queues' doorbells lie in memory from now on.
+    /// Doorbell Buffer Config: the I/O queues' doorbells are in memory from now on.
     pub(super) fn set_shadow(
         &mut self,
         command: &Sqe,
@@ -207,20 +207,20 @@ impl Queues {
         self.completion[1..].iter().any(Option::is_some)
     }
 
-    /// The completion queue in which the commands of `queue` end, if that still exists.
+    /// The completion queue for the commands of `queue`, if that still exists.
     #[inline]
     pub(super) fn completion_of(&self, queue: u16) -> Option<u16> {
         Some(self.submission[usize::from(queue)].as_ref()?.completion)
     }
 
-    /// Whether entries wait that the host wanted to be told of.
+    /// Whether completions wait that the host wants an interrupt for.
     #[inline]
     pub(super) fn is_asserted(&self) -> bool {
         self.asserted != 0
     }
 
-    /// The next submission queue with something to fetch, from the one whose turn it is on, for
-    /// which there is room.
+    /// The next submission queue with something to fetch and room for it, starting with the one
+    /// whose turn it is.
     #[inline]
     pub(super) fn next_ready(&mut self, tasks: &Tasks) -> Option<u16> {
         let count = self.submission.len() as u32;
@@ -263,7 +263,7 @@ impl Queues {
         Ok(Some(Fetched { entry, is_last }))
     }
 
-    /// A doorbell, `offset` bytes behind the first one, was written. `lost` says whether the
+    /// A doorbell was written, `offset` bytes after the first one. `lost` decides whether the
     /// interrupt of a command's completion gets lost.
     pub(super) fn ring(
         &mut self,
@@ -285,9 +285,9 @@ impl Queues {
             self.move_head(queue, value)?;
             return Ok(self.post_waiting(memory, queue, &mut lost)?);
         }
-        // With doorbells in the host's memory a register says only that one has moved. Its value
-        // may be older than what was taken from there meanwhile, and going back to it would carry
-        // out the whole ring again.
+        // With doorbells in the host's memory, a register write only says that one of them has
+        // moved. Its value may be older than one already taken from there; going back to it would
+        // carry out the whole ring again.
         let exists = match is_head {
             true => self.completion[usize::from(queue)].is_some(),
             false => self.submission[usize::from(queue)].is_some(),
@@ -330,13 +330,13 @@ impl Queues {
         Ok(())
     }
 
-    /// The doorbells in the host's memory, if those of `queue` lie there.
+    /// The doorbell buffers, if those of `queue` are there.
     #[inline]
     fn shadow_of(&self, queue: u16) -> Option<Shadow> {
         self.shadow.filter(|_| queue != 0)
     }
 
-    /// Takes the tail of a queue from the host's memory, and asks to be told of the next.
+    /// Takes the tail of a queue from the host's memory, and asks to be told of the next change.
     pub(super) fn look_at_shadow(
         &mut self,
         memory: &GuestMemory,
@@ -356,7 +356,7 @@ impl Queues {
     fn look_at_shadow_head(&mut self, memory: &GuestMemory, queue: u16) -> Result<(), Unreachable> {
         let Some(shadow) = self.shadow_of(queue) else { return Ok(()) };
         let head = shadow.exchange(memory, queue, true)?;
-        // One that makes no sense there is no event of: it is not taken.
+        // No event exists for an invalid head: it is ignored.
         let _ = self.move_head(queue, head);
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Queues {
         looked.and(self.post_waiting(memory, queue, &mut lost))
     }
 
-    /// Posts what waited for room in a completion queue.
+    /// Posts the completions that wait for room in a completion queue.
     fn post_waiting(
         &mut self,
         memory: &GuestMemory,
@@ -404,7 +404,7 @@ impl Queues {
         posted
     }
 
-    /// Writes an entry into a completion queue that has room, and interrupts.
+    /// Writes an entry into a completion queue that has room, and raises its interrupt.
     fn post(
         &mut self,
         memory: &GuestMemory,

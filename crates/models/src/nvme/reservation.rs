@@ -1,8 +1,8 @@
 //! Reservations: which host may do what with a namespace (8.19).
 //!
-//! There is one controller, so one host at a time: it says who it is by its host identifier
-//! (feature 81h), and another one may come after a reset. A host without an identifier is nobody's
-//! other half: what it has registered goes with the reset.
+//! There is one controller, so there is one host at a time: it identifies itself by its host
+//! identifier (feature 81h), and another one may follow after a reset. A host without an identifier
+//! cannot be recognised again: its registrations end with the reset.
 
 use alloc::vec::Vec;
 
@@ -15,28 +15,28 @@ use flysch_wire::nvme::{NvmOpcode, Status};
 use super::identify::CONTROLLER;
 use super::transfer::Request;
 
-/// Most hosts that can be registered with a namespace.
+/// Maximum number of registrants of a namespace.
 const REGISTRANTS_MAX: usize = 32;
 
 type HostId = [u8; 16];
 
-/// Who the host says it is (feature 81h).
+/// The identity of the host (feature 81h).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostName {
     pub(super) id: HostId,
-    /// It has 128 bits.
+    /// Whether it has 128 bits.
     pub(super) is_wide: bool,
 }
 
-/// What hosts have agreed on about a namespace.
+/// The registrants and the reservation of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Reservation {
     registrants: Vec<(HostId, u64)>,
-    /// The type, and who holds it; with types of all registrants every one of them does.
+    /// The type and the holder; with the types for all registrants, each of them holds it.
     held: Option<(ReservationType, HostId)>,
     /// Counts changes.
     generation: u32,
-    /// It persists through a loss of power.
+    /// Whether it persists through a loss of power.
     persists: bool,
 }
 
@@ -85,19 +85,19 @@ impl Reservation {
         })
     }
 
-    /// Forgets registrants; a reservation whose holder is gone is released.
+    /// Removes registrants; a reservation whose holder is gone is released.
     fn forget(&mut self, goes: impl Fn(&HostId, u64) -> bool) {
         self.registrants.retain(|(id, key)| !goes(id, *key));
         if let Some((kind, holder)) = self.held
             && self.key_of(&holder).is_none()
         {
-            // Of all registrants there may be others.
+            // Other registrants may remain of an "all registrants" type.
             let next = self.registrants.first().filter(|_| kind.is_of_all());
             self.held = next.map(|(id, _)| (kind, *id));
         }
     }
 
-    /// The controller was reset: a host that has no name is not known any more.
+    /// A controller reset: forgets a host without an identifier.
     pub(super) fn reset(&mut self) {
         if !self.registrants.is_empty() {
             self.forget(|host, _| *host == [0; 16]);
@@ -181,7 +181,7 @@ impl Reservation {
             (acquire::ACQUIRE, None) => self.held = Some((wanted, host)),
             (acquire::ACQUIRE, Some((kind, _))) if kind == wanted && self.holds(&host) => {}
             (acquire::ACQUIRE, Some(_)) => return Err(Status::ReservationConflict),
-            // The commands of the other host went with it: there is one controller.
+            // The commands of the other host ended with it: there is one controller.
             (acquire::PREEMPT | acquire::PREEMPT_AND_ABORT, held) => {
                 self.preempt((host, wanted), held, preempted)?;
             }
@@ -242,7 +242,7 @@ impl Reservation {
     fn give_report(&self, request: &Request<'_>, host: &HostName) -> Result<(), Status> {
         let [cdw10, cdw11, ..] = request.command.cdw10;
         let extended = cdw11 & 1 != 0;
-        // The short form has no room for a wide identifier.
+        // The short data structure has no room for a wide identifier.
         if host.is_wide && !extended {
             return Err(Status::HostIdFormat);
         }
@@ -254,7 +254,7 @@ impl Reservation {
         request.give(&data)
     }
 
-    /// The report: who is registered, who holds what.
+    /// The report: the registrants, and who holds what.
     fn report(&self, extended: bool) -> Vec<u8> {
         let rtype = self.held.map_or(0, |(kind, _)| kind.into_bits());
         let status = ReservationStatus {
@@ -283,7 +283,7 @@ impl Reservation {
     }
 }
 
-/// RTYPE of CDW10.
+/// The reservation type in CDW10 (RTYPE).
 fn reservation_type(cdw10: u32) -> Result<ReservationType, Status> {
     match ReservationType::from_bits((cdw10 >> 8) as u8) {
         ReservationType::Unknown(_) => Err(Status::InvalidField),

@@ -1,4 +1,4 @@
-//! What queues are made of: rings in the host's memory and doorbells that stand there, interrupts.
+//! The parts of queues: rings and doorbells in the host's memory, and interrupts.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -15,7 +15,7 @@ pub(super) struct Submission {
     pub(super) entries: u32,
     pub(super) head: u32,
     pub(super) tail: u32,
-    /// The completion queue its commands end in.
+    /// The completion queue for its commands.
     pub(super) completion: u16,
 }
 
@@ -24,7 +24,7 @@ impl Submission {
         Self { base, entries, head: 0, tail: 0, completion }
     }
 
-    /// Moves on to the next entry: where the one at the head lies.
+    /// Advances the head by one entry; returns the address of the previous one.
     #[inline]
     pub(super) fn advance(&mut self) -> u64 {
         let at = self.base + u64::from(self.head) * command::LENGTH as u64;
@@ -44,7 +44,7 @@ pub(super) struct Completion {
     phase: bool,
     pub(super) vector: u16,
     pub(super) interrupts: bool,
-    /// Completions that wait for room.
+    /// Completions waiting for room.
     pub(super) waiting: VecDeque<Cqe>,
 }
 
@@ -54,7 +54,7 @@ impl Completion {
         Self { base, entries, head: 0, tail: 0, phase: true, vector, interrupts, waiting }
     }
 
-    /// Entries that the host has not taken.
+    /// Number of entries that the host has not taken.
     fn used(&self) -> u32 {
         distance(self.head, self.tail, self.entries)
     }
@@ -63,13 +63,13 @@ impl Completion {
         self.used() + 1 == self.entries
     }
 
-    /// Whether the host can have taken the entries before `head`.
+    /// Whether the host may have taken the entries before `head`.
     #[inline]
     pub(super) fn can_be_head(&self, head: u32) -> bool {
         head < self.entries && distance(self.head, head, self.entries) <= self.used()
     }
 
-    /// Writes an entry into the ring, which has room. A phase that a fault has turned stays so.
+    /// Writes an entry into the ring, which has room. A phase inverted by a fault stays inverted.
     #[inline]
     pub(super) fn push(&mut self, memory: &GuestMemory, entry: Cqe) -> Result<(), Unreachable> {
         let at = self.base + u64::from(self.tail) * completion::LENGTH as u64;
@@ -82,19 +82,19 @@ impl Completion {
         let mut bytes = [0; completion::LENGTH];
         bytes[..8].copy_from_slice(&words[0]);
         bytes[8..].copy_from_slice(&words[1]);
-        // The word with the phase comes last: a host in another thread looks at it.
+        // The word with the phase is written last: a host in another thread polls it.
         let last = u32::from_ne_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         memory.write(at, &bytes[..12])?;
         Ok(memory.store32(at + 12, last)?)
     }
 }
 
-/// Entries from `from` to `to` in a ring of `entries`.
+/// Number of entries from `from` to `to` in a ring of `entries`.
 fn distance(from: u32, to: u32, entries: u32) -> u32 {
     if to >= from { to - from } else { to + entries - from }
 }
 
-/// A queue or a doorbell lies where the host has no memory.
+/// A queue or a doorbell is outside the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreachable;
 
@@ -104,7 +104,7 @@ impl From<OutOfRange> for Unreachable {
     }
 }
 
-/// Doorbell buffers: a page of values and a page of event indices in the host's memory.
+/// Doorbell buffers: a page of doorbells and a page of event indices in the host's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shadow {
     pub(super) values: u64,
@@ -113,13 +113,13 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the
-    /// next.
+    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the next
+    /// change.
     ///
-    /// The index is written before the doorbell is read once more, so that what the host did not
-    /// tell of because of the old index is seen. The host does it the other way round on a
-    /// processor of its own: it writes the doorbell and then reads the index. With neither store
-    /// before the other's load each could see the old value, hence the fence.
+    /// The index is written before the doorbell is read again, so that a change that the host did
+    /// not announce because of the old index is seen. The host, on a processor of its own, does the
+    /// reverse: it writes the doorbell and then reads the index. If neither store preceded the
+    /// other side's load, both could see the old values; hence the fence.
     pub(super) fn exchange(
         &self,
         memory: &GuestMemory,
@@ -136,20 +136,20 @@ impl Shadow {
         memory.store32(self.events + offset, doorbell.to_le())?;
         fence(Ordering::SeqCst);
         let doorbell = load();
-        // The entries before it are read after it.
+        // The entries before it are read afterwards.
         fence(Ordering::Acquire);
         Ok(doorbell?)
     }
 }
 
-/// Interrupts that were raised.
+/// Raised interrupts.
 #[derive(Debug, Default)]
 pub(super) struct Interrupts {
-    /// Vectors raised and not yet taken, a bit each.
+    /// Vectors raised and not yet taken, one bit each.
     pub(super) messages: u64,
-    /// How many were raised so far.
+    /// Total number of raised interrupts.
     pub(super) raised: u64,
-    /// Completions posted to queues without interrupts.
+    /// Number of completions posted to queues without interrupts.
     pub(super) silent: u64,
 }
 
@@ -160,21 +160,21 @@ impl Interrupts {
         self.raised += 1;
     }
 
-    /// A vector that was raised since the last question, each once.
+    /// Takes a vector that was raised since the last call; each is returned once.
     pub(super) fn take_vector(&mut self) -> Option<u16> {
         let vector = self.messages.trailing_zeros();
         self.messages &= self.messages.wrapping_sub(1);
         (vector < u64::BITS).then_some(vector as u16)
     }
 
-    /// All of them, a bit each.
+    /// Takes all of them, one bit each.
     #[inline]
     pub(super) fn take_all(&mut self) -> u64 {
         core::mem::take(&mut self.messages)
     }
 }
 
-/// Low bits of a command id that name a slot, for [`Finished::at`].
+/// Number of low bits of a command id that name a slot, for [`Finished::at`].
 const SLOT_BITS: usize = 10;
 
 /// When the device finished commands, by queue and the low bits of the command id, nanoseconds.
@@ -182,18 +182,18 @@ const SLOT_BITS: usize = 10;
 pub(super) struct Finished(Vec<u64>);
 
 impl Finished {
-    /// For so many queue pairs.
+    /// The table for this many queue pairs.
     pub(super) fn new(pairs: u16) -> Self {
         Self(vec![0; (usize::from(pairs) + 1) << SLOT_BITS])
     }
 
-    /// A command of `queue` is finished at `now`.
+    /// Records that a command of `queue` finished at `now`.
     #[inline]
     pub(super) fn note(&mut self, queue: u16, cid: u16, now: u64) {
         self.0[usize::from(queue) << SLOT_BITS | usize::from(cid & ((1 << SLOT_BITS) - 1))] = now;
     }
 
-    /// When the last command of `queue` in `slot` was finished.
+    /// When the last command of `queue` in `slot` finished.
     pub(super) fn at(&self, queue: u16, slot: u16) -> Option<Instant> {
         if slot >> SLOT_BITS != 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The namespaces of a device, and what a loss of power would destroy in them.
+//! The namespaces of a device, and what a power loss would destroy in them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,18 +19,18 @@ use crate::faults::Injector;
 use crate::media::cache::{Cache, Loss, Units};
 use crate::store::{LENGTH_MAX, Store, StoreError};
 
-/// Dwords of a controller list.
+/// Number of 16-bit words in a controller list.
 const CONTROLLERS: usize = LENGTH / 2;
 
-/// The namespaces, by index: the id less one.
+/// The namespaces, by index: the id minus one.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     spaces: Vec<Option<Namespace>>,
     /// Capacity of the device, bytes.
     pub(super) capacity: u64,
-    /// Whether some of them have zones.
+    /// Whether any of them has zones.
     pub(super) has_zones: bool,
-    /// Ids of namespaces that changed since the log was read.
+    /// Ids of the namespaces that have changed since the log was read.
     pub(super) changed: Vec<u32>,
     cache: Cache,
     seed: u64,
@@ -81,7 +81,7 @@ impl Namespaces {
         self.spaces.get_mut(usize::from(index))?.as_mut()
     }
 
-    /// The attached namespace of this id.
+    /// The attached namespace with this id.
     #[inline]
     pub(super) fn attached(&self, id: u32) -> Result<&Namespace, Status> {
         if id == 0 || id as usize > self.spaces.len() {
@@ -91,31 +91,31 @@ impl Namespaces {
         if space.is_attached { Ok(space) } else { Err(Status::InvalidField) }
     }
 
-    /// As [`attached`](Self::attached), to be changed.
+    /// As [`attached`](Self::attached), mutable.
     pub(super) fn attached_mut(&mut self, id: u32) -> Result<&mut Namespace, Status> {
         let index = self.attached(id)?.index();
         self.get_mut(index).ok_or(Status::InvalidNamespace)
     }
 
-    /// Bytes without a namespace.
+    /// Capacity not allocated to any namespace, bytes.
     pub(super) fn unallocated(&self) -> u64 {
         let taken: u64 = self.iter().map(|space| space.size).sum();
         self.capacity.saturating_sub(taken)
     }
 
-    /// A namespace changed: it is in the log.
+    /// Enters a changed namespace in the log.
     pub(super) fn note_change(&mut self, id: u32) {
         if id != ALL_NAMESPACES && !self.changed.contains(&id) {
             self.changed.push(id);
         }
     }
 
-    /// The controller was reset.
+    /// A controller reset.
     pub(super) fn reset(&mut self) {
         self.iter_mut().for_each(Namespace::reset);
     }
 
-    /// Namespace management, create: the id of the new namespace.
+    /// Namespace Management, create: returns the id of the new namespace.
     pub(super) fn create(&mut self, request: &Request<'_>) -> Result<u32, Status> {
         let mut data = [0; LENGTH];
         request.take(&mut data)?;
@@ -144,7 +144,7 @@ impl Namespaces {
         Ok(id)
     }
 
-    /// The indices that `id` means, which may be that of all namespaces.
+    /// The indices that `id` refers to, which may be the broadcast id.
     pub(super) fn meant(&self, id: u32) -> Result<Vec<u8>, Status> {
         match id {
             ALL_NAMESPACES => Ok((0..NAMESPACES_MAX as u8).collect()),
@@ -152,14 +152,14 @@ impl Namespaces {
         }
     }
 
-    /// Namespace management, delete: the id of the namespace, if the host had it.
+    /// Namespace Management, delete: returns the id of the namespace if it was attached.
     pub(super) fn delete(&mut self, index: u8) -> Option<u32> {
         let space = self.spaces[usize::from(index)].take()?;
         self.cache.discarded(index, 0, space.size);
         space.is_attached.then_some(space.id)
     }
 
-    /// Namespace attachment: to this controller, the only one there is.
+    /// Namespace Attachment: to this controller, the only one.
     pub(super) fn attach(&mut self, request: &Request<'_>) -> Result<(), Status> {
         let mut data = [0; LENGTH];
         request.take(&mut data)?;
@@ -182,14 +182,14 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Attaches a namespace or takes it away; whether that changed something.
+    /// Attaches or detaches a namespace; returns whether that changed anything.
     pub(super) fn set_attached(&mut self, id: u32, is_attached: bool) -> bool {
         let index = self.index(id);
         let Some(space) = index.and_then(|index| self.get_mut(index)) else { return false };
         core::mem::replace(&mut space.is_attached, is_attached) != is_attached
     }
 
-    /// Carries out a command of `host` without data on the medium.
+    /// Carries out a command of `host` that moves no data on the medium.
     pub(super) fn carry_out(
         &mut self,
         request: &Request<'_>,
@@ -222,7 +222,7 @@ impl Namespaces {
         }
     }
 
-    /// Deallocates ranges. All of them are looked at before the first is.
+    /// Deallocates ranges, after all of them have been checked.
     fn manage_dataset(&mut self, request: &Request<'_>) -> Result<(), Status> {
         let command = request.command;
         let number = self.attached(command.nsid)?.index();
@@ -248,7 +248,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Zone management send.
+    /// Zone Management Send.
     fn manage_zones(&mut self, command: &Sqe) -> Result<(), Status> {
         let space = self.attached(command.nsid)?;
         let (number, action) = (space.index(), ZoneAction::from_bits(command.cdw10[3] as u8));
@@ -267,8 +267,8 @@ impl Namespaces {
         self.get_mut(index)?.zones.as_mut()
     }
 
-    /// Gives what writes to a zoned namespace its place: what becomes of the work, and the block
-    /// that the host is told.
+    /// Places a write to a zoned namespace: returns the resulting work, and the block that is
+    /// reported to the host.
     pub(super) fn place(&mut self, command: &Sqe, work: Work) -> Result<(Work, u64), Status> {
         let opcode = NvmOpcode::from_bits(command.opcode);
         let (number, count) = match work {
@@ -298,7 +298,7 @@ impl Namespaces {
         Ok((placed, if appends { first } else { 0 }))
     }
 
-    /// A range of bytes reads as zeros from now on, whatever happens.
+    /// Makes a range of bytes read as zeros from now on, even after a power loss.
     fn discard(&mut self, number: u8, Extent { offset, len }: Extent) -> Result<(), Status> {
         let space = self.spaces[usize::from(number)].as_mut().ok_or(Status::InvalidNamespace)?;
         space.marks.remove(offset, len);
@@ -307,7 +307,7 @@ impl Namespaces {
         discarded.map_err(|_| Status::WriteFault)
     }
 
-    /// Everything in a namespace is gone, and blocks are as `format` has them, or as before.
+    /// Erases a namespace; its block size becomes that of `format`, if there is one.
     pub(super) fn erase(&mut self, index: u8, format: Option<u8>) {
         let Some(Some(space)) = self.spaces.get_mut(usize::from(index)) else { return };
         self.cache.discarded(index, 0, space.size);
@@ -316,8 +316,8 @@ impl Namespaces {
         space.is_formatting = false;
     }
 
-    /// A namespace, for its blocks of `extent` to be written. What they hold is kept first, if a
-    /// loss of power is to bring it back, until so many bytes as `mark` went to the medium.
+    /// The namespace for a write to `extent`. The old content is kept first, if a power loss is to
+    /// restore it, until `mark` bytes have been programmed.
     #[inline]
     pub(super) fn prepare_write(
         &mut self,
@@ -336,12 +336,12 @@ impl Namespaces {
         Ok((space, kept))
     }
 
-    /// So many bytes went to the medium so far: a loss of power does nothing to them.
+    /// This many bytes have been programmed so far: a power loss no longer affects them.
     pub(super) fn programmed(&mut self, total: u64) {
         self.cache.programmed(total);
     }
 
-    /// Everything goes to stable storage of this machine.
+    /// Flushes everything to this machine's stable storage.
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         let mut flushed = Ok(());
         for space in self.iter_mut() {
@@ -350,7 +350,7 @@ impl Namespaces {
         flushed
     }
 
-    /// Power goes: decides the fate of what is not on the medium.
+    /// Power is lost: decides the fate of what is not on the medium.
     pub(super) fn lose(&mut self, faults: &mut Injector) -> Result<Loss, StoreError> {
         self.cache.lose(&mut self.spaces, faults)
     }

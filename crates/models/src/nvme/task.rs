@@ -1,4 +1,4 @@
-//! The commands a controller holds.
+//! The commands that a controller holds.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use flysch_wire::nvme::{AdminOpcode, Sqe};
 use crate::media::Ready;
 use crate::software::Kind;
 
-/// Names a task; stale once the task has ended.
+/// Identifies a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskRef {
     pub(super) index: u16,
@@ -23,20 +23,20 @@ pub(super) enum State {
     Free,
     /// On its way to an answer.
     Active,
-    /// An asynchronous event request that waits for something to tell.
+    /// An asynchronous event request that waits for an event.
     Waiting,
     /// Never answered unless it is aborted (a fault).
     Swallowed,
 }
 
-/// What a read does with what it read.
+/// What a read does with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Gives it to the host.
+    /// Sends it to the host.
     Read,
     /// Compares it with the host's data.
     Compare,
-    /// Looks whether it can be read.
+    /// Checks whether it can be read.
     Verify,
 }
 
@@ -65,16 +65,17 @@ pub(super) enum Work {
 pub(super) struct Task {
     pub(super) state: State,
     pub(super) generation: u32,
-    /// The submission queue it came from.
+    /// The submission queue that it came from.
     pub(super) queue: u16,
     pub(super) command: Sqe,
     pub(super) work: Work,
     pub(super) ready: Ready,
-    /// When the device was done with it, if the software of a published host works on it since.
+    /// When the device finished it, if the software of a published host has been working on it
+    /// since.
     pub(super) done: Option<u64>,
-    /// A fault has made it late already.
+    /// Whether a fault has already delayed it.
     pub(super) late: bool,
-    /// What it gives besides its status: the first block of a zone append.
+    /// Its result besides the status: the first block of a zone append.
     pub(super) result: u64,
 }
 
@@ -84,7 +85,8 @@ impl Task {
         self.queue == 0 && self.command.opcode == AdminOpcode::AsyncEvent.into_bits()
     }
 
-    /// What it is to the software of a host: the low bits of an opcode say which way data goes.
+    /// Its kind for the software of a host: the low bits of an opcode give the direction of the
+    /// data.
     pub(super) fn kind(&self) -> Kind {
         match self.command.opcode & 3 {
             1 => Kind::Write,
@@ -100,8 +102,8 @@ pub(super) struct Tasks {
     free: Vec<u16>,
 }
 
-/// Entries that commands for namespaces leave to the admin queue: a device full of commands that
-/// never end can still be told to abort them.
+/// Number of entries that commands to namespaces leave to the admin queue: a device full of
+/// commands that never end can still be told to abort them.
 const RESERVE: usize = 16;
 
 impl Tasks {
@@ -112,13 +114,13 @@ impl Tasks {
         this
     }
 
-    /// Whether a command of this queue can be taken.
+    /// Whether a command of this queue can be accepted.
     #[inline]
     pub(super) fn has_room(&self, queue: u16) -> bool {
         self.free.len() > if queue == 0 { 0 } else { RESERVE }
     }
 
-    /// Takes an entry for a command of `queue`; there is [room](Self::has_room).
+    /// Takes an entry for a command of `queue`; there must be [room](Self::has_room).
     #[inline]
     pub(super) fn take(&mut self, queue: u16, command: Sqe) -> Option<u16> {
         let index = self.free.pop()?;
@@ -152,7 +154,7 @@ impl Tasks {
         self.free.extend((0..self.tasks.len() as u16).rev());
     }
 
-    /// Tasks that are held, of any state.
+    /// Number of tasks held, in any state.
     #[inline]
     pub(super) fn held(&self) -> usize {
         self.tasks.len() - self.free.len()
@@ -174,7 +176,7 @@ impl Tasks {
         TaskRef { index, generation: self.get(index).generation }
     }
 
-    /// Whether `name` still stands for a task that is on its way.
+    /// Whether `name` still refers to a task in progress.
     #[inline]
     pub(super) fn is_current(&self, name: TaskRef) -> bool {
         let task = self.get(name.index);
@@ -192,7 +194,7 @@ impl Tasks {
         of_queue.map(|(index, _)| index).collect()
     }
 
-    /// The device will never answer any command for a namespace that it has.
+    /// The device will never answer any of the commands to namespaces that it holds.
     pub(super) fn swallow_all(&mut self) {
         let taken = |task: &&mut Task| task.queue != 0 && task.state == State::Active;
         self.tasks.iter_mut().filter(taken).for_each(|task| task.state = State::Swallowed);

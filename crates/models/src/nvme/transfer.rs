@@ -1,5 +1,5 @@
 //! The data of a command: physical region pages and scatter gather lists, walked in the host's
-//! memory as they are needed. The host may change them meanwhile: every entry is read once.
+//! memory as needed. The host may change them meanwhile, so every entry is read only once.
 
 use flysch_api::machine::{DmaRegion, GuestMemory, OutOfRange};
 use flysch_wire::nvme::sgl::{self, Descriptor, kind};
@@ -7,14 +7,14 @@ use flysch_wire::nvme::{Sqe, Status, prp};
 
 use crate::store::StoreError;
 
-/// A command, and where its data lies: in the host's memory, as its data pointer describes it.
+/// A command, and its data in the host's memory, as its data pointer describes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) command: &'a Sqe,
     memory: &'a GuestMemory,
-    /// Bytes of a memory page.
+    /// Size of a memory page, bytes.
     pub(super) page: u64,
-    /// Longest transfer of a command, bytes (MDTS).
+    /// Maximum transfer of a command, bytes (MDTS).
     pub(super) longest: u32,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Gives every piece of the first `len` bytes of the host's buffer to `one`: where it is in
+    /// Calls `one` with every piece of the first `len` bytes of the host's buffer: its offset in
     /// the data, the memory, its length.
     #[inline]
     pub(super) fn each_piece(
@@ -75,24 +75,24 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Most descriptors of one list: a list that points to itself would never end.
+/// Maximum number of descriptors of a command: a list that points to itself would never end.
 const DESCRIPTORS_MAX: u32 = 1 << 16;
 
 /// Where the rest of a command's data is described.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
-    /// PRP2 as the command has it.
+    /// PRP2 of the command.
     Second(u64),
     /// The next entry of a list of pages.
     Pages(u64),
-    /// The next descriptor of a segment, how many are left in it, and whether it is the last one.
+    /// The next descriptor of a segment, the number left in it, and whether it is the last segment.
     Segment { at: u64, left: u32, is_last: bool },
     /// Nothing more.
     End,
 }
 
-/// A part of a command's data: its device address, where it is in the data, how long. A part
-/// without an address is thrown away.
+/// A part of a command's data: its device address, its offset in the data, its length. A part
+/// without an address is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     address: Option<u64>,
@@ -104,7 +104,7 @@ struct Part {
 struct Parts<'a> {
     memory: &'a GuestMemory,
     rest: Rest,
-    /// What the command itself describes.
+    /// The data that the command itself describes.
     first: Option<(u64, u64)>,
     page: u64,
     done: u64,
@@ -147,7 +147,7 @@ impl<'a> Parts<'a> {
         this
     }
 
-    /// What a descriptor describes, if that is data; a segment is entered.
+    /// The data that a descriptor describes, if any; a segment is entered.
     fn descriptor(
         &mut self,
         of: Descriptor,
@@ -159,7 +159,8 @@ impl<'a> Parts<'a> {
         }
         match of.kind {
             kind::DATA => Ok(Some((of.address, of.length.into()))),
-            // Only what a device sends can be thrown away; else it is no data at all.
+            // Only data sent by the device can be discarded; otherwise a bit bucket is no data at
+            // all.
             kind::BIT_BUCKET if self.to_host => Ok(Some((NOWHERE, of.length.into()))),
             kind::BIT_BUCKET => Ok(None),
             kind::SEGMENT | kind::LAST_SEGMENT if !may_point => Err(Status::SglSegment),
@@ -176,7 +177,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The next address and the bytes there.
+    /// The next address and the number of bytes there.
     #[inline]
     fn next_range(&mut self) -> Result<(u64, u64), Status> {
         if let Some(status) = self.wrong {
@@ -204,8 +205,8 @@ impl<'a> Parts<'a> {
         Ok((address, self.page))
     }
 
-    /// The page that the list entry at `at` names. The last entry of a page of a list names the
-    /// next page of it, unless it is the last of all.
+    /// The page that the list entry at `at` names. The last entry in a page of the list names the
+    /// list's next page, unless it is the last entry of all.
     #[inline]
     fn listed_page(&mut self, at: u64) -> Result<(u64, u64), Status> {
         let is_last = self.len - self.done <= self.page;
@@ -229,7 +230,7 @@ impl<'a> Parts<'a> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// What the next descriptor of a list describes.
+    /// The data that the next descriptor of a list describes.
     fn next_described(&mut self) -> Result<(u64, u64), Status> {
         loop {
             let Rest::Segment { at, left, is_last } = self.rest else {
@@ -242,7 +243,8 @@ impl<'a> Parts<'a> {
                 1 => Rest::End,
                 _ => Rest::Segment { at: next, left: left - 1, is_last },
             };
-            // Only the last descriptor of a segment that is not the last one leads further.
+            // A segment that is not the last one may continue elsewhere, by its last descriptor
+            // only.
             if let Some(range) =
                 self.descriptor(Descriptor::parse(&bytes), left == 1 && !is_last)?
             {
@@ -252,7 +254,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Stands for a bit bucket.
+/// Represents a bit bucket.
 const NOWHERE: u64 = u64::MAX;
 
 impl Iterator for Parts<'_> {
@@ -283,11 +285,11 @@ impl Iterator for Parts<'_> {
 /// Why a copy failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The host's memory or its description, or what the command asks for.
+    /// The host's memory or its description is invalid, or the command is.
     Refused(Status),
-    /// The medium.
+    /// The medium failed.
     Store,
-    /// What the namespace stands on has no room.
+    /// The storage below the namespace has no room.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! What takes the device long: formats and sanitize operations.
+//! Long operations: formats and sanitize operations.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,28 +13,28 @@ use super::namespace::{FORMATS, WriteProtect};
 use super::spaces::Namespaces;
 use super::task::TaskRef;
 
-/// What a format takes, nanoseconds: at least, and for each GiB.
+/// Duration of a format, nanoseconds: the minimum, and per GiB.
 const FORMAT_NS: u64 = 100_000_000;
 const FORMAT_GIB_NS: u64 = 1_000_000;
-/// What a sanitize operation takes, nanoseconds: at least, and for each GiB.
+/// Duration of a sanitize operation, nanoseconds: the minimum, and per GiB.
 const SANITIZE_NS: u64 = 500_000_000;
 const SANITIZE_GIB_NS: u64 = 5_000_000;
-/// Type of the event that tells of the end of a sanitize operation, and which one it is.
+/// Type and information of the event that reports the end of a sanitize operation.
 const COMMAND_SET_EVENT: u8 = 6;
 const SANITIZED: u8 = 1;
-/// Bytes of the sanitize status log.
+/// Length of the sanitize status log, bytes.
 const SANITIZE_LOG: usize = 512;
-/// SPROG of no operation.
+/// SPROG without an operation in progress.
 const DONE: u16 = u16::MAX;
-/// SSTAT: completed, in progress; all data has been erased since.
+/// SSTAT: completed, in progress, all data erased since.
 const COMPLETED: u16 = 1;
 const IN_PROGRESS: u16 = 2;
 const ERASED: u16 = 1 << 8;
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// The namespaces of these bits, by index, into this format, for this command.
+    /// Formats the namespaces of these bits, by index, to this format, for this command.
     Format {
         spaces: u32,
         format: u8,
@@ -43,20 +43,20 @@ pub(super) enum Job {
     Sanitize,
 }
 
-/// Formats and sanitize operations: what is under way, and what the last sanitize operation did.
+/// Formats and sanitize operations: those in progress, and the last sanitize operation's result.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     jobs: Vec<(u32, Job)>,
     next: u32,
-    /// When the operation that came last began and ends.
+    /// When the most recent operation began, and when it ends.
     span: (u64, u64),
-    /// SSTAT, and CDW10 of the command, of the last sanitize operation.
+    /// SSTAT of the last sanitize operation, and CDW10 of its command.
     status: u16,
     command: u32,
 }
 
 impl Upkeep {
-    /// Whether a sanitize operation is under way.
+    /// Whether a sanitize operation is in progress.
     #[inline]
     pub(super) fn is_sanitizing(&self) -> bool {
         self.status & 7 == IN_PROGRESS
@@ -73,7 +73,7 @@ impl Upkeep {
         page[0..2].copy_from_slice(&progress.to_le_bytes());
         page[2..4].copy_from_slice(&self.status.to_le_bytes());
         page[4..8].copy_from_slice(&self.command.to_le_bytes());
-        // Nobody knows how long one will take.
+        // The duration of future ones is unknown.
         page[8..32].fill(0xFF);
         page
     }
@@ -85,7 +85,7 @@ impl Upkeep {
         clock.after(nanos, Event::Upkeep { number: self.next });
     }
 
-    /// Format NVM: begins; the command, which is `task`, ends with it.
+    /// Begins a Format NVM; the command in `task` ends with it.
     pub(super) fn begin_format(
         &mut self,
         clock: &mut Clock,
@@ -122,7 +122,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Sanitize: begins, and goes on over resets.
+    /// Begins a sanitize operation, which continues across resets.
     pub(super) fn begin_sanitize(
         &mut self,
         clock: &mut Clock,
@@ -145,8 +145,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// The operation of this number ends: which one it is. A sanitize operation has
-    /// erased all `spaces`.
+    /// Ends the operation with this number and returns it. A sanitize operation has erased all
+    /// `spaces`.
     pub(super) fn end(&mut self, number: u32, spaces: &mut Namespaces) -> Option<Job> {
         let at = self.jobs.iter().position(|(of, _)| *of == number)?;
         let (_, job) = self.jobs.swap_remove(at);
@@ -197,7 +197,7 @@ mod tests {
         let Some(Event::Upkeep { number }) = clock.take_due(Instant::NEVER) else {
             panic!("nothing ends")
         };
-        // Four gibibytes of the default.
+        // The default namespace of 4 GiB.
         assert_eq!(clock.nanos(), FORMAT_NS + 4 * FORMAT_GIB_NS);
         let job = Job::Format { spaces: 1, format: 0, task };
         assert_eq!(upkeep.end(number, &mut spaces), Some(job));

@@ -1,7 +1,7 @@
-//! Zones (Zoned Namespace Command Set 1.1): each is written from its begin to its end.
+//! Zones (Zoned Namespace Command Set 1.1): each is written from its start to its end.
 //!
 //! A write moves the write pointer when the device takes it up, so that the next one may already be
-//! on its way; one that fails or is aborted later leaves blocks that read as zeros behind.
+//! on its way; a write that fails or is aborted later leaves blocks that read as zeros.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use super::transfer::Request;
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     state: ZoneState,
-    /// Blocks from its begin to its write pointer.
+    /// Number of blocks from its start to its write pointer.
     written: u64,
 }
 
@@ -34,7 +34,7 @@ impl Zone {
 /// The zones of a namespace.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// Blocks of a zone, all of which can be written.
+    /// Number of blocks of a zone, all of which can be written.
     pub(super) blocks: u64,
     pub(super) open_max: u32,
     pub(super) active_max: u32,
@@ -42,14 +42,14 @@ pub(super) struct Zones {
 }
 
 impl Zones {
-    /// Empty zones of so many blocks.
+    /// Empty zones of `blocks` blocks each.
     pub(super) fn new(blocks: u64, total: u64, (open_max, active_max): (u32, u32)) -> Self {
         let zone = Zone { state: ZoneState::Empty, written: 0 };
         let zones = vec![zone; (total / blocks) as usize];
         Self { blocks, open_max, active_max, zones }
     }
 
-    /// The zone that begins at `slba`.
+    /// The zone that starts at `slba`.
     fn at(&self, slba: u64) -> Result<usize, Status> {
         let index = slba / self.blocks;
         match slba.is_multiple_of(self.blocks) && index < self.zones.len() as u64 {
@@ -62,8 +62,8 @@ impl Zones {
         self.zones.iter().filter(|zone| zone.is_open()).count() as u32
     }
 
-    /// What a zone needs to be written: room among those that are active and open. One that a write
-    /// has opened is closed for it.
+    /// Makes room among the active and open zones for a write to a zone. A zone that was opened by
+    /// a write is closed for it.
     fn make_room(&mut self, index: usize) -> Result<(), Status> {
         let zone = self.zones[index];
         let active = self.zones.iter().filter(|zone| zone.is_active()).count() as u32;
@@ -79,7 +79,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Takes a write of `count` blocks: the first block it goes to.
+    /// Places a write of `count` blocks: returns its first block.
     pub(super) fn write(&mut self, slba: u64, count: u64, appends: bool) -> Result<u64, Status> {
         let index = match appends {
             true => self.at(slba)?,
@@ -112,7 +112,7 @@ impl Zones {
         Ok(first)
     }
 
-    /// Does to one zone what the host asks for; whether its content is gone.
+    /// Carries out an action on one zone; returns whether its content is gone.
     pub(super) fn manage(&mut self, action: ZoneAction, index: usize) -> Result<bool, Status> {
         use ZoneState::{
             Closed, Empty, ExplicitlyOpened, Full, ImplicitlyOpened, Offline, ReadOnly,
@@ -120,7 +120,7 @@ impl Zones {
         let state = self.zones[index].state;
         let next = match (action, state) {
             (ZoneAction::Close, ImplicitlyOpened | ExplicitlyOpened | Closed) => {
-                // One that was opened and never written has nothing to go on with.
+                // A zone that was opened and never written has nothing to resume.
                 if self.zones[index].written == 0 { Empty } else { Closed }
             }
             (ZoneAction::Finish, Empty | Closed) => {
@@ -149,8 +149,8 @@ impl Zones {
         Ok(action == ZoneAction::Reset && was != Empty)
     }
 
-    /// The zones that a management command means: the one it names, or all of them that are in a
-    /// state its action leads away from.
+    /// The zones that a management command refers to: the one that it names, or all those whose
+    /// state its action leads out of.
     pub(super) fn meant(&self, command: &Sqe) -> Result<Vec<usize>, Status> {
         let action = ZoneAction::from_bits(command.cdw10[3] as u8);
         if matches!(action, ZoneAction::Unknown(_)) {
@@ -181,7 +181,7 @@ impl Zones {
         Ok(zones.filter(|(_, zone)| applies(zone.state)).map(|(index, _)| index).collect())
     }
 
-    /// Zone management receive, in a namespace of `blocks` blocks.
+    /// Zone Management Receive, in a namespace of `blocks` blocks.
     pub(super) fn give_report(&self, request: &Request<'_>, blocks: u64) -> Result<(), Status> {
         let command = request.command;
         let bytes = (u64::from(command.cdw10[2]) + 1) * 4;
@@ -194,7 +194,7 @@ impl Zones {
         request.give(&self.report(command.slba(), command.cdw10[3], bytes as usize)?)
     }
 
-    /// A report of `bytes` bytes: zones from the one of `slba` on that are in the state asked for.
+    /// A report of `bytes` bytes: the zones from that of `slba` on that are in the requested state.
     fn report(&self, slba: u64, cdw13: u32, bytes: usize) -> Result<Vec<u8>, Status> {
         let wanted = match cdw13 >> 8 & 0xFF {
             0 => None,
@@ -207,7 +207,7 @@ impl Zones {
             7 => Some(ZoneState::Offline),
             _ => return Err(Status::InvalidField),
         };
-        // Zone descriptor extensions are not there.
+        // Zone descriptor extensions are not supported.
         if cdw13 & 0xFF != 0 || bytes < REPORT_HEADER {
             return Err(Status::InvalidField);
         }
@@ -239,7 +239,7 @@ impl Zones {
         Ok(data)
     }
 
-    /// The controller was reset: what was open is closed.
+    /// A controller reset: open zones are closed.
     pub(super) fn reset(&mut self) {
         for index in 0..self.zones.len() {
             if self.zones[index].is_open() {
@@ -249,7 +249,7 @@ impl Zones {
         }
     }
 
-    /// Everything is gone; a zone is so many blocks long from now on.
+    /// Everything is gone; zones have `blocks` blocks from now on.
     pub(super) fn erase(&mut self, blocks: u64) {
         self.blocks = blocks;
         self.zones.fill(Zone { state: ZoneState::Empty, written: 0 });

@@ -69,7 +69,7 @@ impl FileStore {
         })
     }
 
-    /// Another store on the same file, for a disk that is seen over several paths.
+    /// Another store on the same file, for a disk that is reached over several paths.
     ///
     /// # Errors
     /// The operating system's.

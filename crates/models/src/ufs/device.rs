@@ -229,7 +229,7 @@ impl Device {
         self.meter_state(x);
     }
 
-    /// Data that is not on the medium is lost, or some of it.
+    /// Loses the data that is not on the medium, or some of it.
     ///
     /// # Errors
     /// A backing file could not be put into the state the loss leaves.
@@ -287,14 +287,14 @@ impl Device {
         self.upkeep.is_purging().then_some(sense)
     }
 
-    /// Ends purge and refresh if their time has come, or immediately.
+    /// Ends purge and refresh once due, or now if `stop`.
     fn settle_upkeep(&mut self, now: u64, stop: bool) {
         let purge = stop.then_some(PurgeStatus::StoppedPrematurely);
         self.settle_purge(now, purge);
         self.upkeep.settle_refresh(now, stop.then_some(RefreshStatus::StoppedPrematurely));
     }
 
-    /// Ends a purge if its time has come, or immediately: the data it has reached is gone.
+    /// Ends a purge once due, or now to `stop` it: the data it has reached is gone.
     pub(super) fn settle_purge(&mut self, now: u64, stop: Option<PurgeStatus>) {
         let was = self.upkeep.is_purging();
         let mut left = self.upkeep.settle_purge(now, stop);

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// Delay of a late command, minimum and maximum, nanoseconds.
 const LATE_MIN_NS: u64 = 1_000_000;
 const LATE_MAX_NS: u64 = 400_000_000;
-/// How long power stays away that comes back late, minimum and maximum, nanoseconds.
+/// Time until power comes back late, minimum and maximum, nanoseconds.
 const POWER_LATE_MIN_NS: u64 = 10_000_000;
 const POWER_LATE_MAX_NS: u64 = 1_000_000_000;
 
@@ -69,7 +69,7 @@ impl Pair {
         swallowed
     }
 
-    /// Whether power is lost now, and for how long.
+    /// Cuts power if a fault demands it, and plans its return; returns whether it did.
     fn fault_of_power(&mut self, tag: u32) -> bool {
         let x = &mut self.exchange;
         let Some(kind) = Kind::POWER.into_iter().find(|&kind| x.fires(kind, tag)) else {

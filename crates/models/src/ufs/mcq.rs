@@ -564,7 +564,7 @@ impl Controller {
         }
     }
 
-    /// A completion queue has news: sets its own status, and sends a message or raises the line. A
+    /// Signals a completion queue: sets its own status, and sends a message or raises the line. A
     /// message is sent when the status changes to set, so a host clears it before it looks at the
     /// queue.
     fn signal_queue(&mut self, number: usize, cause: Interrupts, x: &Exchange) {

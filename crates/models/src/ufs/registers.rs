@@ -51,7 +51,7 @@ pub(super) struct Registers {
     pub(super) told: Told,
 }
 
-/// What the host was notified of, and what not; survives resets.
+/// Notifications to the host, and those it masked; survives resets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     /// Number of activations of the line.

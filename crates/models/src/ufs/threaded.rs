@@ -5,8 +5,8 @@
 //! waiting for each other. Each bit has one side that sets it and one that clears it: the host
 //! rings UTRLDBR and the model clears it, the model raises IS and the host clears it. The model's
 //! own IS is moved into the mirror after every step, so that an acknowledgement can never clear an
-//! interrupt raised since. Every other register goes through a mailbox: the host thread leaves a
-//! job and waits for the answer. A host thread's doorbells are handled before its later jobs.
+//! interrupt raised since. Every other register goes through a mailbox: the host thread posts a job
+//! and waits for the answer. A host thread's doorbells are handled before its later jobs.
 //!
 //! Messages of event-specific interrupts set bits of another mirror, which are cleared by whoever
 //! waits for their vectors.
@@ -404,7 +404,7 @@ impl Runner {
         let mut worked = false;
         while let Ok(job) = self.jobs.try_recv() {
             worked = true;
-            // Doorbells rung before the job was left come first.
+            // Doorbells rung before the job was posted come first.
             self.take_doorbells();
             let now = self.shared.now();
             match job {

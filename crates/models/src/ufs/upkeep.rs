@@ -122,8 +122,8 @@ impl Upkeep {
         self.purge_status = PurgeStatus::InProgress.into_bits();
     }
 
-    /// Ends a purge if its time has come, or immediately. Returns how many bytes it has removed by
-    /// now, to be taken one by one from [`pop`](Self::pop).
+    /// Ends a purge once due, or now to `stop` it. Returns how many bytes it has removed,
+    /// `u64::MAX` for all, to be taken one by one from [`pop`](Self::pop).
     pub(super) fn settle_purge(&mut self, now: u64, stop: Option<PurgeStatus>) -> u64 {
         let Some(span) = self.purge else { return 0 };
         let done = now >= span.until;
@@ -216,7 +216,7 @@ impl Upkeep {
         self.refresh = Some(Span { from: now, until: now + ns });
     }
 
-    /// Ends a refresh if its time has come, or immediately; its progress so far counts.
+    /// Ends a refresh once due, or now to `stop` it; its progress so far counts.
     pub(super) fn settle_refresh(&mut self, now: u64, stop: Option<RefreshStatus>) {
         let Some(span) = self.refresh else { return };
         let done = now >= span.until;

@@ -372,7 +372,7 @@ impl WriteBooster {
         Ok(())
     }
 
-    /// When a requested resize is to be checked, at `now`.
+    /// When a requested resize is to be checked.
     pub(super) fn resize_at(&self) -> Option<u64> {
         self.buffers.iter().filter_map(|buffer| buffer.resize).map(|(_, until)| until).min()
     }

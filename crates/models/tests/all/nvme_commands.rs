@@ -123,7 +123,7 @@ fn blocks_are_copied_within_a_namespace() {
     assert_eq!(copy(&mut host, 100, &[(0, 3)], plain), Status::UnrecoveredRead);
 }
 
-/// A controller used by one host after the other.
+/// A controller used by one host after another.
 struct Shared(Host);
 
 impl Shared {
@@ -327,7 +327,7 @@ fn zones_are_written_from_begin_to_end() {
     assert_eq!(manage(&mut host, ZoneAction::Close, 128, 0), Status::ZoneTransition);
     assert_eq!(manage(&mut host, ZoneAction::Offline, 0, 0), Status::ZoneTransition);
     assert_eq!(manage(&mut host, ZoneAction::Unknown(0x10), 0, 0), Status::InvalidField);
-    // What is requested: full zones; the number of those that fit.
+    // Only full zones, as requested; the number of those that fit.
     assert_eq!(report(&mut host, 0, 4, 5 << 8), (1, vec![(Full, u64::MAX)]));
     assert_eq!(report(&mut host, 64, 1, 0).0, 3);
     assert_eq!(report(&mut host, 64, 1, PARTIAL_REPORT), (1, vec![empty(1)]));

@@ -1,5 +1,5 @@
-//! The eMMC model's SD card as seen by a host: identification, registers, switchable functions, 1.8
-//! V signalling.
+//! The eMMC model's SD card as seen by a host: identification, registers, switchable functions,
+//! 1.8 V signalling.
 
 use flysch_api::machine::{Clock as _, DmaRegion, Identity, Registers};
 use flysch_models::emmc::profile::SD_UHS;

@@ -7,7 +7,7 @@ use super::*;
 const BASE: u64 = 0x10_0000;
 const PAGE: u64 = 4096;
 
-/// Queues with a pair of four entries, at the begin of the memory, and its doorbells.
+/// Queues with a pair of four entries at the start of the memory, and its doorbells.
 fn queues() -> (Queues, GuestMemory) {
     let memory = GuestMemory::from(DmaRegion::zeroed(16 << 12, BASE));
     let mut queues = Queues::new(&Config { queues: 2, vectors: 3, ..Config::default() });
@@ -53,7 +53,7 @@ fn a_full_ring_keeps_entries_and_blocks_its_submission_queue() {
     assert_eq!(queues.interrupts.take_vector(), None);
     queues.ring(&memory, (8, 1), never).unwrap();
     assert_eq!(queues.next_ready(&tasks), None);
-    // Three entries are there to be taken, not four.
+    // Three entries can be taken, not four.
     assert_eq!(queues.ring(&memory, (12, 4), never), Err(RingError::Value));
     queues.ring(&memory, (12, 3), never).unwrap();
     assert_eq!(queues.interrupts.raised, 4);
