@@ -1,5 +1,5 @@
-//! Numbers in byte arrays. The caller has checked the length; on arrays of known size the checks
-//! here are optimized away.
+//! Numbers in byte arrays. The caller has checked the length; for arrays of known size the compiler
+//! optimizes the checks here away.
 
 #[inline]
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

@@ -1,4 +1,4 @@
-//! The one macro for numbers on the wire that have names.
+//! A macro that declares enums for named numbers on the wire.
 
 /// Declares an enum over a wire number. It is total: a number without a name is kept as
 /// `Unknown(n)` and emitted as the same number.
@@ -23,7 +23,7 @@ macro_rules! code {
             /// Every value that has a name, in the order of declaration.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// The value behind a wire number.
+            /// The value for a wire number.
             #[inline]
             pub const fn from_bits(bits: $repr) -> Self {
                 match bits {
@@ -41,7 +41,7 @@ macro_rules! code {
                 }
             }
 
-            /// The name as the specification spells it, `"unknown"` if there is none.
+            /// The name as the specification spells it, or `"unknown"` if there is none.
             pub const fn name(self) -> &'static str {
                 match self {
                     $( Self::$variant => $text, )*

@@ -12,7 +12,7 @@ pub enum WireError {
         /// Bytes given.
         got: usize,
     },
-    /// The code that identifies the structure is that of another one.
+    /// The bytes carry the identifying code of another structure.
     WrongCode {
         /// The expected code.
         expected: u8,

@@ -6,18 +6,18 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// What a field can hold: a number in one of two byte orders, or bytes as they are.
+/// What a field can hold: a number in either byte order, or raw bytes.
 pub(crate) trait Value: Sized {
-    /// Bytes on the wire.
+    /// Size on the wire in bytes.
     const SIZE: usize;
 
-    /// The value in the first [`SIZE`](Self::SIZE) bytes, the least significant first.
+    /// The value in the first [`SIZE`](Self::SIZE) bytes, least significant byte first.
     fn from_le(bytes: &[u8]) -> Self;
-    /// The same, the most significant byte first.
+    /// The same, most significant byte first.
     fn from_be(bytes: &[u8]) -> Self;
-    /// Fills exactly [`SIZE`](Self::SIZE) bytes, the least significant first.
+    /// Fills exactly [`SIZE`](Self::SIZE) bytes, least significant byte first.
     fn put_le(self, out: &mut [u8]);
-    /// The same, the most significant byte first.
+    /// The same, most significant byte first.
     fn put_be(self, out: &mut [u8]);
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Little;
 /// Most significant byte first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Big;
-/// The byte order of the processor that wrote it, which the reader has to find out.
+/// The byte order of the processor that wrote the structure, which the reader has to detect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Native;
 
@@ -108,13 +108,13 @@ impl<T: Value, Order> Field<T, Order> {
         Self { at, of: PhantomData }
     }
 
-    /// Its first byte.
+    /// Offset of its first byte.
     #[inline]
     pub(crate) const fn start(self) -> usize {
         self.at
     }
 
-    /// Its bytes.
+    /// Range of its bytes.
     #[inline]
     pub(crate) const fn range(self) -> Range<usize> {
         self.at..self.at + T::SIZE
@@ -122,13 +122,13 @@ impl<T: Value, Order> Field<T, Order> {
 }
 
 impl<T: Value> Field<T, Little> {
-    /// Its value; `bytes` hold the field.
+    /// Reads its value from `bytes`, which must contain the field.
     #[inline]
     pub(crate) fn get(self, bytes: &[u8]) -> T {
         T::from_le(&bytes[self.range()])
     }
 
-    /// Writes its value; `out` holds the field.
+    /// Writes its value to `out`, which must contain the field.
     #[inline]
     pub(crate) fn put(self, out: &mut [u8], value: T) {
         value.put_le(&mut out[self.range()]);
@@ -136,13 +136,13 @@ impl<T: Value> Field<T, Little> {
 }
 
 impl<T: Value> Field<T, Big> {
-    /// Its value; `bytes` hold the field.
+    /// Reads its value from `bytes`, which must contain the field.
     #[inline]
     pub(crate) fn get(self, bytes: &[u8]) -> T {
         T::from_be(&bytes[self.range()])
     }
 
-    /// Writes its value; `out` holds the field.
+    /// Writes its value to `out`, which must contain the field.
     #[inline]
     pub(crate) fn put(self, out: &mut [u8], value: T) {
         value.put_be(&mut out[self.range()]);
@@ -162,8 +162,8 @@ pub(crate) const fn are_in_order(length: usize, fields: &[Range<usize>]) -> bool
     end <= length
 }
 
-/// Declares the fields of a structure of the given length: `NAME: type = offset`, by the names of
-/// the format, in the order of their bytes.
+/// Declares the fields of a structure of the given length as `NAME: type = offset`, with the names
+/// of the format and in ascending order of offset.
 macro_rules! fields {
     (
         $(#[$doc:meta])*

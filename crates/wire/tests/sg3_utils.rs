@@ -1,4 +1,4 @@
-//! What Flysch writes, read by independent programs: sg3_utils and sdparm.
+//! What Flysch writes is read by independent programs: sg3_utils and sdparm.
 //!
 //! Each test passes them bytes and checks their output. If a program is not installed, its test is
 //! skipped with a message; with `CI=true` that is a failure.

@@ -38,7 +38,7 @@ const FILE: NewFile<'static> = NewFile {
     target: b"",
 };
 
-/// Name, description, most instructions per block, and the function that handles this many blocks.
+/// Name, description, maximum instructions per block, and the function for this many blocks.
 type Case = (&'static str, &'static str, u64, fn(u32));
 
 const CASES: [Case; 4] = [

@@ -1,13 +1,12 @@
-//! The least that an extraction can take: the files of a tree, compressed in memory as a flash file
+//! The least time an extraction can take: the files of a tree, compressed in memory as a flash file
 //! system holds them, are decompressed and written. No image is read and nothing is checked.
 //!
 //! ```console
 //! $ cargo run --profile dist --package flysch-cost --example floor -- TREE OUT lzo
 //! ```
 //!
-//! Prints the seconds on the clock and of the processor from the first file to the last one;
-//! compressing them before that does not count. Files go to as many threads as the machine has
-//! processors.
+//! Prints wall-clock and processor seconds from the first file to the last; compressing them before
+//! that does not count. Files go to as many threads as the machine has processors.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -132,7 +131,7 @@ impl Block {
 }
 
 impl Packed {
-    /// Writes the file; `content` is room for it that is used again.
+    /// Writes the file; `content` is a buffer that is reused.
     fn unpack(&self, content: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
         content.resize(self.blocks.iter().map(|block| block.len).sum(), 0);
         let mut rest = &mut content[..];

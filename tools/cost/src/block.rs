@@ -56,7 +56,7 @@ impl Top {
 }
 
 /// A disk that has completed everything when its doorbell rings. It is inlined into a way just as
-/// where it is measured alone, so that the difference is the cost of the way.
+/// it is when measured alone, so that the difference is the cost of the way.
 ///
 /// Its limits are computed once, like those of the command layer's disk. If a size were multiplied
 /// for each request, the compiler would hoist that out of the loop for the disk alone but not under
@@ -198,7 +198,7 @@ fn build(graph: &mut Graph, top: Top) -> String {
     }
 }
 
-/// Does `count` requests of 4 KiB, `depth` at a time.
+/// Issues `count` requests of 4 KiB, `depth` at a time.
 ///
 /// # Panics
 /// If one fails: nothing should go wrong on these disks.

@@ -21,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Most instructions allowed: a goal that has been met takes precedence over a higher bound.
+    /// Maximum instructions: a goal that has been met takes precedence over a higher bound.
     pub const fn limit(&self) -> u64 {
         match self.goal {
             Goal::Met(goal) if goal < self.bound => goal,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A layer: the case that counts it, its name, the number of disks a request goes to, and the most
-/// it may cost.
+/// A layer: the case that counts it, its name, the number of disks a request goes to, and its
+/// maximum cost.
 const LAYERS: [(&str, &str, u64, Option<u64>); 7] = [
     ("way-part", "PART", 1, Some(25)),
     ("way-labels", "LABEL, ten of them", 1, Some(15)),

@@ -60,7 +60,7 @@ pub struct NewFile {
     old: Option<Old>,
 }
 
-/// What a replaced file passes on.
+/// What a file inherits from the one it replaces.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     mode: u32,

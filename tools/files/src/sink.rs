@@ -12,7 +12,7 @@ use crate::leftovers::Made;
 use crate::new::{NewFile, Temporary};
 use crate::target::{Target, is_standard_output};
 
-/// The name by which the user is told of the output `path`.
+/// The name of the output `path` in messages to the user.
 pub fn say(path: &Path) -> String {
     match is_standard_output(path) {
         true => "standard output".into(),
@@ -63,8 +63,8 @@ impl Sink {
         }))
     }
 
-    /// Opens `path` for writing and reading anywhere. An output without positions gets everything
-    /// at the end.
+    /// Opens `path` for writing and reading anywhere. An output that cannot seek gets everything at
+    /// the end.
     ///
     /// # Errors
     /// As [`open`](Self::open).

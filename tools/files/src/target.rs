@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Most links to follow.
+/// Maximum number of links to follow.
 const LINKS_MAX: usize = 40;
 /// Where processes show their descriptors.
 const PROCESSES: &str = "/proc";

@@ -326,7 +326,7 @@ impl Results {
 }
 
 impl Seeds {
-    /// What a line of results refers to: the stack and its blocks, the seed and its requests.
+    /// Identifies a line of results: stack and block size, seed and requests.
     fn key(
         (on, block): (impl std::fmt::Display, Option<impl std::fmt::Display>),
         (seed, requests): (impl std::fmt::Display, impl std::fmt::Display),
@@ -339,7 +339,7 @@ impl Seeds {
     pub(crate) fn run(self) -> Result<End, String> {
         let key = |value: &Value| {
             let (seed, requests) = (value.get("seed")?, value.get("requests")?);
-            // Lines from before stacks could be chosen are for UFS.
+            // Lines written before stacks could be chosen are for UFS.
             let on = value.get("on").and_then(Value::as_str).unwrap_or(On::Ufs.name());
             let block = value.get("block").and_then(Value::as_u64);
             Some(Self::key((on, block), (seed, requests)))

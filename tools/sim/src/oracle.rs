@@ -1,4 +1,4 @@
-//! The answers that a block device may give, and those it may not.
+//! The answers that a block device may and may not give.
 //!
 //! Every write gives its blocks a version of their own and fills each 512-byte sector with a stamp
 //! (block, version, check). A sector read back identifies the version it came from; the oracle

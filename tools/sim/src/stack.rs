@@ -167,7 +167,7 @@ impl Setting<'_> {
 /// Default block size, bytes.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// A host that is not part of a port, and is polled by itself.
+/// A host that is not part of a port and is polled separately.
 pub(crate) trait Apart {
     fn poll(&mut self, now: Instant);
     fn poll_at(&self) -> Option<Instant>;
@@ -220,7 +220,7 @@ const ANY: [u32; 4] = [4096, 3332, 512, 64 * 1024 + 4];
 /// Pieces of whole pages.
 const PAGES: [u32; 4] = [4096, 8192, 12 * 1024, 64 * 1024];
 
-/// How often an operation that a fault may hit is tried; a user would retry, too.
+/// Number of attempts at an operation that a fault may hit; a user would retry, too.
 const TRIES: u32 = 5;
 
 fn try_often<T, E: fmt::Display>(mut what: impl FnMut() -> Result<T, E>) -> Result<T, Violation> {
@@ -389,7 +389,7 @@ pub(crate) struct Nvme;
 impl Stack for Nvme {
     type Model = NvmeModel;
     type Port = flysch_nvme::Port<Inline<NvmeModel>>;
-    /// The first and the second namespace; the third has no other one.
+    /// Swaps the first and the second namespace; the third has no counterpart.
     const OTHER_UNIT: u64 = 3;
 
     fn injector(model: &NvmeModel) -> &Injector {
@@ -541,8 +541,8 @@ fn sata_disk(setting: &Setting<'_>) -> Attached {
     })
 }
 
-/// SATA behind a port multiplier: a disk at each of its ports, all of which share a port, whose HBA
-/// tells them apart by their FISes or addresses one at a time.
+/// SATA behind a port multiplier with a disk at each of its ports: they share one HBA port, and the
+/// HBA tells them apart by their FISes or addresses one at a time.
 pub(crate) struct Pmp;
 
 impl Stack for Pmp {

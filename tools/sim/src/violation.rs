@@ -31,14 +31,14 @@ pub enum Violation {
     /// More commands failed than the faults explain.
     #[error("{bad} commands ended badly, and the faults explain {explained}: {faults}")]
     MoreThanFaults {
-        /// Number of commands that did not simply succeed.
+        /// Number of commands that did not plainly succeed.
         bad: u64,
         /// Number that the faults explain.
         explained: u64,
         /// The faults, and how often each happened.
         faults: String,
     },
-    /// A driver gave up a device that was present. Nothing is known about its contents.
+    /// A driver gave up on a device that was present. Nothing is known about its contents.
     #[error("the driver gave the device up, as its recoveries failed: {faults}")]
     GivenUp {
         /// The faults, and how often each happened.

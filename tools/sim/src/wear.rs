@@ -17,7 +17,7 @@ pub struct Plan {
     pub seed: u64,
     /// Number of blocks of the chip.
     pub blocks: u32,
-    /// Number of erases that every block stands; the best stand twice as many.
+    /// Number of erases that every block withstands; the best withstand twice as many.
     pub endurance: u32,
     /// Difference of erase counters at which LEBs are moved.
     pub threshold: u32,
@@ -69,7 +69,7 @@ pub struct Report {
     pub bad: u32,
     /// Number of LEBs compared.
     pub compared: u64,
-    /// Why the device takes no more changes at the end.
+    /// Why the device accepts no more changes at the end.
     pub end: Option<ReadOnly>,
 }
 
@@ -139,7 +139,7 @@ fn options(plan: &Plan) -> DeviceOptions {
 }
 
 impl World {
-    /// Writes until power fails (`true`) or the device takes no more changes (`false`).
+    /// Writes until power fails (`true`) or the device accepts no more changes (`false`).
     fn live(&mut self, device: &mut UbiDevice<NandChip>, id: u32) -> Result<bool, String> {
         for _ in 0..self.plan.changes_per_life {
             if self.report.changes >= self.plan.changes_max {
@@ -161,7 +161,7 @@ impl World {
         Ok(true)
     }
 
-    /// A hundredth of the LEBs gets nine of ten changes, a tenth gets the rest.
+    /// A hundredth of the LEBs gets nine in ten changes, a tenth gets the rest.
     fn choose(&mut self) -> u32 {
         let lebs = self.seeds.len() as u64;
         let hot = (lebs / 100).max(1);

@@ -1,7 +1,7 @@
 //! A port under observation: every command that it accepts must have exactly one outcome.
 //!
-//! The disk above hides a port's errors by retrying. So the outcomes are counted here, between disk
-//! and driver, and mistakes that stand for a driver's are planted below.
+//! The disk above hides a port's errors by retrying. So outcomes are counted here, between disk and
+//! driver, and mistakes that pose as the driver's are planted below.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub enum PortWrong {
     /// An outcome for a command that is not in flight.
     #[error("the port ended command {0}, which is not in flight")]
     NotOwed(u32),
-    /// Commands without an outcome though nothing is in flight above.
+    /// Commands without an outcome although nothing is in flight above.
     #[error("the port still owes {0} outcomes")]
     StillOwed(usize),
 }
@@ -39,13 +39,13 @@ pub enum PortWrong {
 pub struct Outcomes {
     /// Accepted by the port.
     pub started: u64,
-    /// Simply succeeded.
+    /// Plainly succeeded.
     pub good: u64,
-    /// Answered by the device, but not a simple success.
+    /// Answered by the device, but not a plain success.
     pub answered: u64,
-    /// Ended by the driver: a deadline, a reset, a status of the controller, no unit.
+    /// Ended by the driver: a deadline, a reset, a controller status, no unit.
     pub driver: u64,
-    /// The controller was out of order for good.
+    /// The controller had failed permanently.
     pub gone: u64,
 }
 
@@ -92,7 +92,7 @@ impl<P: Port> Witness<P> {
         self.wrong.or((at_rest && left > 0).then_some(PortWrong::StillOwed(left)))
     }
 
-    /// Whether the mistake is `mistake` and due now.
+    /// Whether the planted mistake is `mistake` and is due now.
     fn errs(&self, mistake: PortMistake) -> bool {
         self.mistake == Some(mistake) && self.seen.is_multiple_of(100)
     }

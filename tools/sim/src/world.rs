@@ -3,7 +3,7 @@
 //! The seed chooses the queue design, the number of lanes, the depth, the kinds and rates of
 //! faults, the number of units, whether lanes rest, and the workload; the stack is the caller's
 //! choice. The clock is virtual, so a failing world is replayed by its seed. Checked throughout:
-//! every command ends exactly once at the port and every request above it, no more of them fail
+//! every command ends exactly once at the port, and every request above it; no more of them fail
 //! than the faults explain; every read returns something that the [`Oracle`] allows; nothing
 //! covered by a completed flush or forced write is ever lost.
 
@@ -31,8 +31,8 @@ const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
 /// Number of requests in a lane's shift.
 const SHIFT: u64 = 100;
-/// Virtual time without a completed request after which a world counts as hanging: several
-/// deadlines of 60 s, with their retries and resets.
+/// Virtual time without a completed request after which a world counts as hung: several deadlines
+/// of 60 s, with their retries and resets.
 const PATIENCE_NANOS: u64 = 1_800_000_000_000;
 const MEMORY_ADDRESS: u64 = 0x4000_0000;
 
@@ -192,7 +192,7 @@ struct World<S: Stack> {
     /// Maximum number of commands in flight, all lanes together.
     slots: u64,
     choice: Choice,
-    /// Lanes work in shifts, and are not polled while they have nothing in flight.
+    /// Lanes work in shifts and are not polled while they have nothing in flight.
     is_lazy: bool,
     requests: [u64; 4],
     failed: u64,
@@ -213,7 +213,7 @@ impl<S: Stack> World<S> {
         let choice = S::choose(&mut random);
         let Choice { lanes, depth, units, .. } = choice;
         let (driver_len, scratch_len) = S::needs(choice);
-        // Whatever its start, the driver aligns its parts.
+        // The driver aligns its parts, whatever its start.
         let (driver_len, scratch_len) = (driver_len + 4096, scratch_len.next_multiple_of(64));
         let buffers = usize::from(lanes) * usize::from(depth);
         let scratch_at = buffers * BUFFER + driver_len;
@@ -278,7 +278,7 @@ impl<S: Stack> World<S> {
         let mut moved = self.machine.now();
         let rest_nanos = self.choice.rest_nanos();
         while left > 0 || !self.pending.is_empty() {
-            // Occasionally no requests are made until all are done, and for a while longer.
+            // Occasionally no requests are issued until all are done, and for a while longer.
             let is_pause = rest_nanos.is_some() && left % 64 == 1;
             if let (Some(nanos), true) = (rest_nanos, is_pause && self.pending.is_empty()) {
                 self.rest(nanos);
@@ -371,10 +371,10 @@ impl<S: Stack> World<S> {
         })
     }
 
-    /// The maximum number of commands that the injected faults can have made fail. A fault of one
-    /// command ends that one, unless it ends [more](Stack::fails_alone) in this stack. All others
-    /// can end in a reset - some overall statuses are fatal errors, and so is a line reset after
-    /// which the speed is not restored - which ends what is in flight, and each unit then has a
+    /// The maximum number of commands that the injected faults can have caused to fail. A fault of
+    /// one command ends that command, unless it ends [more](Stack::fails_alone) in this stack. All
+    /// others can lead to a reset - some overall statuses are fatal errors, and so is a line reset
+    /// after which the speed is not restored - which ends what is in flight; each unit then has a
     /// unit attention for the first command of each lane.
     fn explained(&self) -> u64 {
         let attentions = u64::from(self.choice.units) * (1 + self.lanes.len() as u64);
@@ -537,7 +537,7 @@ impl<S: Stack> World<S> {
         }
     }
 
-    /// What a flush of this lane's unit that starts now covers.
+    /// What a flush of this lane's unit covers if it starts now.
     fn vouched_by(&self, lane: usize) -> Vec<(u64, u32)> {
         let base = self.lanes[lane].base;
         let mut vouched = self.oracle.before_flush();
@@ -585,7 +585,7 @@ impl<S: Stack> World<S> {
         self.machine.with_model(|model| S::injector(model).power_cuts())
     }
 
-    /// Power may have failed and returned since the last look: what is not durable is uncertain.
+    /// Power may have failed and returned since the last check: what is not durable is uncertain.
     fn notice_losses(&mut self) -> u64 {
         let losses = self.present_losses();
         if losses != self.losses {
@@ -654,7 +654,7 @@ impl<S: Stack> World<S> {
     }
 }
 
-/// One to four kinds of faults, each from rare to frequent. Permanent ones come once.
+/// One to four kinds of faults, each from rare to frequent. Permanent ones occur once.
 fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
     let mut plan = Plan::none();
     for _ in 0..1 + random.below(4) {
@@ -664,7 +664,7 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
             Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic | Kind::Stall => 300,
             Kind::Interface | Kind::HostBus | Kind::Detached => 300,
             Kind::PowerLate => 600,
-            // Their opportunities are few: resets, and commands that wake a link.
+            // They have few opportunities: resets, and commands that wake a link.
             Kind::EnableGlitch | Kind::AutoHibern8 | Kind::ReadyStuck => 2,
             Kind::NoLog => 2,
             Kind::ListStuck | Kind::Deaf => 30,
@@ -681,7 +681,7 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
         };
         plan = plan.with(kind, trigger);
     }
-    // These need someone who resets the controller, or a failing device.
+    // These need something that resets the controller, or a failing device.
     let needs = [
         (Kind::EnableGlitch, Kind::Fatal, 500),
         (Kind::ReadyStuck, Kind::Fatal, 500),

@@ -85,7 +85,7 @@ pub const PHASES: [Phase; 8] = [
 
 /// Seconds in a day.
 const DAY_S: f64 = 86_400.0;
-/// Bursts that are run per phase.
+/// Bursts run per phase.
 const BURSTS: u32 = 3;
 
 /// Devices, awake and sleeping: protocol, how it sleeps, target that stays awake, target that

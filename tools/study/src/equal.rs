@@ -26,10 +26,10 @@ const INSTRUCTIONS: [f64; 2] = [319.0 + 110.0, 486.0];
 /// Time per instruction, assumed: one per cycle at 2.4 GHz, a core of the HiKey 960.
 const INSTRUCTION_US: f64 = 1.0 / 2400.0;
 
-/// Software of both protocols for each workload, microseconds; `None` where it was not measured.
+/// Software times of both protocols for each workload, microseconds; `None` if not measured.
 pub type Costs = [Option<[f64; 2]>; 4];
 
-/// One software on the assumed device.
+/// One system's software on the assumed device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Column {
     /// Whose software.

@@ -39,7 +39,7 @@ impl Unit {
 /// A published figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// What was measured, for people.
+    /// What was measured, in words.
     pub what: &'static str,
     /// The job, as [`crate::measure::measure`] takes it, without its sheet's `run`.
     pub job: &'static str,

@@ -19,7 +19,7 @@ pub struct Study {
     pub quick: bool,
     /// The four areas, by workload, threads and device.
     pub areas: Vec<areas::Row>,
-    /// The equal device, with a column for each software.
+    /// The equal device, with a column for each system's software.
     pub equal: Vec<Column>,
     /// One flash behind three protocols.
     pub board: Board,

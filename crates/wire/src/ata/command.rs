@@ -106,7 +106,7 @@ code! {
     }
 }
 
-/// DEVICE: LBA addressing, and in queued writes force unit access.
+/// DEVICE: LBA addressing and, in queued writes, force unit access.
 pub mod device {
     /// Addresses are LBAs.
     pub const LBA: u8 = 1 << 6;
@@ -226,7 +226,7 @@ pub mod sanitize {
     pub const BLOCK_ERASE_LBA: u64 = 0x426B_4572;
     /// LBA 47:32 of overwrite: "OW"; the pattern is in LBA 31:0, the passes in COUNT 3:0.
     pub const OVERWRITE_LBA: u64 = 0x4F57 << 32;
-    /// COUNT of overwrite: each pass writes the inverted pattern of the one before.
+    /// COUNT of overwrite: each pass writes the inverse of the previous pattern.
     pub const INVERT: u16 = 1 << 7;
     /// LBA of freeze lock: "FrLk".
     pub const FREEZE_LOCK_LBA: u64 = 0x4672_4C6B;
@@ -258,7 +258,7 @@ pub mod power {
 
 /// Position of the tag in COUNT of a queued command.
 pub const TAG_SHIFT: u32 = 3;
-/// Most sectors of a 48-bit command; COUNT is then 0.
+/// Maximum sectors of a 48-bit command; COUNT is then 0.
 pub const SECTORS_MAX: u32 = 1 << 16;
-/// Most sectors of a 28-bit command; COUNT is then 0.
+/// Maximum sectors of a 28-bit command; COUNT is then 0.
 pub const SECTORS_MAX_28: u32 = 1 << 8;

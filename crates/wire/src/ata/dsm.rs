@@ -1,12 +1,12 @@
 //! The ranges of DATA SET MANAGEMENT (ACS 7.5).
 
-/// Bytes of a range.
+/// Bytes per range.
 pub const RANGE: usize = 8;
-/// Most sectors of one range.
+/// Maximum sectors of one range.
 pub const RANGE_SECTORS_MAX: u32 = 0xFFFF;
 /// Ranges in a block of 512 bytes.
 pub const RANGES: usize = super::SECTOR / RANGE;
-/// Most sectors that one block of ranges can cover.
+/// Maximum sectors that one block of ranges can cover.
 pub const SECTORS_MAX: u32 = RANGES as u32 * RANGE_SECTORS_MAX;
 /// FEATURES: trim.
 pub const TRIM: u16 = 1;
@@ -25,7 +25,7 @@ pub fn fill(block: &mut [u8; super::SECTOR], lba: u64, sectors: u32) -> u32 {
     sectors - left
 }
 
-/// LBA and sectors of each range; empty ranges are skipped.
+/// LBA and length in sectors of each range; empty ranges are skipped.
 pub fn ranges(bytes: &[u8]) -> impl Iterator<Item = (u64, u32)> + '_ {
     bytes.as_chunks::<RANGE>().0.iter().filter_map(|entry| {
         let value = u64::from_le_bytes(*entry);

@@ -3,13 +3,13 @@
 use crate::WireError;
 use crate::bytes::{array, le16, le32};
 
-/// Bytes of a register FIS, in either direction.
+/// Bytes in a register FIS, in either direction.
 pub const REGISTER_LENGTH: usize = 20;
 /// Dwords of a host to device register FIS.
 pub const H2D_DWORDS: u8 = 5;
-/// Bytes of a PIO setup FIS.
+/// Bytes in a PIO setup FIS.
 pub const PIO_SETUP_LENGTH: usize = 20;
-/// Bytes of a set device bits FIS.
+/// Bytes in a set device bits FIS.
 pub const SET_DEVICE_BITS_LENGTH: usize = 8;
 
 /// FIS types (SATA 10.5.1).

@@ -45,7 +45,7 @@ pub struct Identify {
     pub sata_features: u16,
     /// Word 79: enabled SATA features.
     pub sata_enabled: u16,
-    /// Words 80 and 81: supported editions of ATA, a bit each from 1 on; the revision.
+    /// Words 80 and 81: supported versions of ATA, a bit each from bit 1 on; the minor version.
     pub versions: [u16; 2],
     /// Words 82 to 84: supported features, see [`set82`], [`set83`], [`set84`].
     pub supported: [u16; 3],
@@ -55,7 +55,7 @@ pub struct Identify {
     pub udma: u16,
     /// Words 100 to 103: sectors that 48-bit commands reach.
     pub sectors_48: u64,
-    /// Word 105: most blocks of ranges of one DATA SET MANAGEMENT; 0 if not given.
+    /// Word 105: maximum blocks of ranges per DATA SET MANAGEMENT; 0 if not given.
     pub trim_blocks: u16,
     /// Word 106: sector sizes, see [`sector`].
     pub sector_size: u16,
@@ -71,9 +71,9 @@ pub struct Identify {
     pub security: u16,
     /// Word 169: bit 0 is trim.
     pub dsm: u16,
-    /// Word 217: 1 if it does not rotate.
+    /// Word 217: 1 if the medium does not rotate.
     pub rotation: u16,
-    /// Words 234 and 235: fewest and most blocks of 512 bytes in a part of DOWNLOAD MICROCODE.
+    /// Words 234 and 235: minimum and maximum blocks of 512 bytes in a part of DOWNLOAD MICROCODE.
     pub microcode_blocks: [u16; 2],
     /// Word 222: transport and its versions.
     pub transport: u16,
@@ -89,7 +89,7 @@ pub mod capability {
     pub const LBA: u16 = 1 << 9;
     /// IORDY, which can be disabled.
     pub const IORDY: u16 = 3 << 10;
-    /// Timers of STANDBY follow the standard.
+    /// STANDBY timer values follow the standard.
     pub const STANDBY_TIMER: u16 = 1 << 13;
 }
 
@@ -335,7 +335,7 @@ impl Identify {
         put(108, &self.wwn.to_be_bytes());
         words[49] = self.capabilities;
         words[53] = 6;
-        // PIO modes 3 and 4, and the shortest cycles of each kind, ns (words 65 to 68).
+        // PIO modes 3 and 4, and the minimum cycle times of each kind, ns (words 65 to 68).
         words[64..69].copy_from_slice(&[3, 120, 120, 120, 120]);
         words[59] = self.sanitize;
         words[60] = self.sectors_28 as u16;
@@ -419,7 +419,7 @@ impl Identify {
         if self.has_lba48() { self.sectors_48 } else { self.sectors_28 as u64 }
     }
 
-    /// Bytes of a logical sector; 0 if the size is invalid.
+    /// Bytes per logical sector; 0 if the size is invalid.
     pub const fn sector_bytes(&self) -> u32 {
         if self.sector_size & sector::LOGICAL == 0 {
             return SECTOR as u32;

@@ -2,9 +2,9 @@
 
 use bitfield_struct::bitfield;
 
-/// Bytes of a command list of 32 headers, and the alignment of its address.
+/// Bytes in a command list of 32 headers, and the alignment of its address.
 pub const LIST_LENGTH: usize = 1024;
-/// Bytes of a header.
+/// Bytes per header.
 pub const HEADER: usize = 32;
 /// Offset of PRDBC, the bytes transferred, in a header.
 pub const PRDBC: usize = 4;
@@ -14,14 +14,14 @@ pub const TABLE_ALIGNMENT: usize = 128;
 pub const ACMD: usize = 0x40;
 /// Offset of the descriptors in a table.
 pub const PRDT: usize = 0x80;
-/// Bytes of a descriptor.
+/// Bytes per descriptor.
 pub const PRD: usize = 16;
-/// Most bytes of one descriptor.
+/// Maximum bytes of one descriptor.
 pub const PRD_BYTES_MAX: u32 = 4 << 20;
 
-/// Bytes of the area for received FISes, and the alignment of its address.
+/// Bytes in the area for received FISes, and the alignment of its address.
 pub const RECEIVED_LENGTH: usize = 256;
-/// Bytes of the area with FIS-based switching, one part for each port of a multiplier, and the
+/// Bytes in that area with FIS-based switching, one part for each port of a multiplier, and the
 /// alignment of its address then.
 pub const RECEIVED_LENGTH_FBS: usize = 16 * RECEIVED_LENGTH;
 /// Offset of the DMA setup FIS in the area.
@@ -95,7 +95,7 @@ pub struct Prd {
     pub address: u64,
     /// Bytes: even, 2 to [`PRD_BYTES_MAX`].
     pub bytes: u32,
-    /// I: raise an interrupt when its data has been transferred.
+    /// I: raise an interrupt once its data has been transferred.
     pub interrupt: bool,
 }
 

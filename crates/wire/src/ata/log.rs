@@ -6,7 +6,7 @@ use crate::bytes::{le16, le32, le64};
 
 /// Log addresses.
 pub mod address {
-    /// Directory: for each log a word with its number of pages.
+    /// Directory: a word for each log with its number of pages.
     pub const DIRECTORY: u8 = 0x00;
     /// Extended comprehensive SMART errors.
     pub const EXTENDED_ERRORS: u8 = 0x03;
@@ -114,7 +114,7 @@ pub mod identify_page {
     pub const ZONED: u16 = 0x09;
 }
 
-/// Times of device sleep, from the Serial ATA page of the identify data log (SATA 13.7.11).
+/// Device sleep timing, from the Serial ATA page of the identify data log (SATA 13.7.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevSleepTiming {
     /// DETO: time to leave device sleep, ms.
@@ -124,19 +124,19 @@ pub struct DevSleepTiming {
 }
 
 impl Default for DevSleepTiming {
-    /// The times of a device that gives none (SATA 13.7.11): 20 ms and 10 ms.
+    /// The timing of a device that gives none (SATA 13.7.11): 20 ms and 10 ms.
     fn default() -> Self {
         Self { exit_ms: 20, assert_ms: 10 }
     }
 }
 
-/// Offset of the times of device sleep in the page.
+/// Offset of the device sleep timing in the page.
 const DEVSLEEP: usize = 48;
 /// The qword is valid.
 const QWORD_VALID: u64 = 1 << 63;
 
 impl DevSleepTiming {
-    /// Parses the page; what it does not give has its default.
+    /// Parses the page; a value that it does not give takes its default.
     pub fn parse(page: &[u8]) -> Self {
         if page.len() < DEVSLEEP + 8 || le64(page, DEVSLEEP) & QWORD_VALID == 0 {
             return Self::default();
@@ -149,7 +149,7 @@ impl DevSleepTiming {
         }
     }
 
-    /// Writes them into the page.
+    /// Writes the timing into the page.
     pub fn put(self, page: &mut [u8; SECTOR]) {
         let value = QWORD_VALID | u64::from(self.exit_ms) << 8 | u64::from(self.assert_ms);
         page[DEVSLEEP..DEVSLEEP + 8].copy_from_slice(&value.to_le_bytes());
@@ -168,7 +168,7 @@ pub struct Statistic {
     pub page: u8,
     /// Offset of its eight bytes in the page.
     pub at: u16,
-    /// Bytes of the value.
+    /// Bytes in the value.
     pub bytes: u8,
     /// Its name.
     pub name: &'static str,
@@ -178,7 +178,7 @@ const fn statistic(page: u8, at: u16, bytes: u8, name: &'static str) -> Statisti
     Statistic { page, at, bytes, name }
 }
 
-/// The statistics that have a name here.
+/// The statistics with a name here.
 pub static STATISTICS: [Statistic; 16] = [
     statistic(1, 8, 4, "Lifetime Power-On Resets"),
     statistic(1, 16, 4, "Power-on Hours"),

@@ -19,10 +19,10 @@ pub use fis::{D2h, H2d};
 pub use identify::{Identify, Kind};
 pub use list::{Header, Prd};
 
-/// Bytes of a sector unless the device gives another size, and of every log page.
+/// Bytes per sector unless the device gives another size, and per log page.
 pub const SECTOR: usize = 512;
 
-/// Sum of the bytes of a page. The last byte of a page makes it zero (ACS 8.14, 9.3).
+/// Sum of the bytes of a page. The last byte of the page makes it zero (ACS 8.14, 9.3).
 pub(crate) fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }

@@ -8,7 +8,7 @@ use super::fis::{D2h, H2d};
 
 /// The port that addresses the multiplier itself.
 pub const CONTROL_PORT: u8 = 15;
-/// Most device ports.
+/// Maximum number of device ports.
 pub const PORTS_MAX: usize = 15;
 
 /// General registers (SATA 16.4.1).

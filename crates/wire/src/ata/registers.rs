@@ -23,9 +23,9 @@ pub const BOHC: u32 = 0x28;
 
 /// Where the registers of port 0 begin.
 pub const PORTS: u32 = 0x100;
-/// Bytes of the registers of one port.
+/// Bytes in the registers of one port.
 pub const PORT_LENGTH: u32 = 0x80;
-/// Most ports, and most slots of a command list.
+/// Maximum number of ports, and of slots in a command list.
 pub const PORTS_MAX: usize = 32;
 
 /// Where the registers of port `port` begin.
@@ -127,7 +127,7 @@ pub struct Ghc {
     pub hr: bool,
     /// IE: interrupt enable.
     pub ie: bool,
-    /// MRSM: fewer messages than asked for.
+    /// MRSM: fewer messages than requested.
     pub mrsm: bool,
     #[bits(28)]
     __: u32,
@@ -179,7 +179,7 @@ pub struct Bohc {
 pub struct EmLoc {
     /// SZ: dwords of the message buffer.
     pub sz: u16,
-    /// OFST: where it begins in the window, dwords.
+    /// OFST: its offset in the window, dwords.
     pub ofst: u16,
 }
 

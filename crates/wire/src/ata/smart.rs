@@ -1,17 +1,17 @@
-//! SMART data. The attributes are from ACS-3 and before; ACS-4 7.45 defines only their frame.
+//! SMART data. The attributes come from ACS-3 and earlier; ACS-4 7.45 defines only their frame.
 
 use super::SECTOR;
 use crate::WireError;
 use crate::bytes::le16;
 
-/// Most attributes.
+/// Maximum number of attributes.
 pub const ATTRIBUTES_MAX: usize = 30;
-/// Bytes of an attribute.
+/// Bytes per attribute.
 const ATTRIBUTE: usize = 12;
 /// Offset of the attributes.
 const FIRST: usize = 2;
-/// Offset of the minutes of a short self-test, then of an extended one, and of the 16-bit minutes
-/// of an extended self-test of 255 minutes or more.
+/// Offsets of the minutes that a short and an extended self-test take, and of the 16-bit minutes of
+/// an extended self-test of 255 minutes or more.
 const SHORT: usize = 372;
 const EXTENDED: usize = 373;
 const EXTENDED_LONG: usize = 375;
@@ -21,7 +21,7 @@ const EXTENDED_LONG: usize = 375;
 pub struct Attribute {
     /// Its number; 0 if the entry is empty.
     pub id: u8,
-    /// Bit 0: a value below the threshold predicts a failure soon.
+    /// Bit 0: a value below the threshold predicts an imminent failure.
     pub flags: u16,
     /// The normalised value, from 253 down to 1.
     pub value: u8,
@@ -187,11 +187,11 @@ pub fn thresholds(page: &[u8]) -> impl Iterator<Item = (u8, u8)> + '_ {
     rows.chunks_exact(ATTRIBUTE).filter(|row| row[0] != 0).map(|row| (row[0], row[1]))
 }
 
-/// Most self-tests that the log holds.
+/// Maximum number of self-tests in the log.
 pub const SELF_TESTS_MAX: usize = 21;
-/// Bytes of an entry.
+/// Bytes per entry.
 const SELF_TEST: usize = 24;
-/// Offset of the index of the newest entry, from 1 on; 0 if there is none.
+/// Offset of the index of the newest entry, counted from 1; 0 if there is none.
 const NEWEST: usize = 508;
 
 /// One self-test in the log (ACS-3 A.15).

@@ -8,7 +8,7 @@ use crate::bytes::{le32, le64, put};
 pub const MAGIC: [u8; 16] = magic(b"GEOM::CACHE");
 /// Version of the label.
 pub const VERSION: u32 = 1;
-/// Bytes of the label.
+/// Bytes in the label.
 pub const LEN: usize = 52;
 
 /// The metadata.
@@ -16,11 +16,11 @@ pub const LEN: usize = 52;
 pub struct Cache {
     /// The name after `cache/`.
     pub name: Name<16>,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block_size: u32,
-    /// Most blocks kept in the cache.
+    /// Maximum number of blocks kept in the cache.
     pub size: u32,
-    /// Bytes of the labelled provider.
+    /// Size of the labelled provider, bytes.
     pub provider_size: u64,
 }
 

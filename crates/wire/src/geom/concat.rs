@@ -6,9 +6,9 @@ use crate::bytes::{le16, le32, le64, put};
 
 /// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::CONCAT");
-/// The version that is written and read.
+/// The version written and read.
 pub const VERSION: u32 = 4;
-/// Bytes of the metadata.
+/// Bytes in the metadata.
 pub const LEN: usize = 68;
 
 /// The metadata.
@@ -24,7 +24,7 @@ pub struct Concat {
     pub all: u16,
     /// The only provider that may be this component, if one was recorded.
     pub provider: Option<Name<16>>,
-    /// Bytes of the labelled provider.
+    /// Size of the labelled provider, bytes.
     pub provider_size: u64,
 }
 
@@ -32,7 +32,7 @@ impl Concat {
     /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// If they are not valid.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         let this = Self {

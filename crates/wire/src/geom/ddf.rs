@@ -7,7 +7,7 @@
 use crate::WireError;
 use crate::bytes::{array, be16, be32, be64, put};
 
-/// Bytes of a sector.
+/// Bytes per sector.
 pub const SECTOR: usize = 512;
 /// Magic of headers.
 pub const HEADER: u32 = 0xDE11_DE11;
@@ -21,7 +21,7 @@ pub const CONFIGURATION: u32 = 0xEEEE_EEEE;
 pub const DISK_DATA: u32 = 0x3333_3333;
 /// Magic of the data about the controller.
 pub const CONTROLLER: u32 = 0xAD11_1111;
-/// Magic of the spare assignment: the volumes whose spare a disk is.
+/// Magic of the spare assignment: the volumes for which a disk is a spare.
 pub const SPARE_ASSIGNMENT: u32 = 0x5555_5555;
 /// No address.
 pub const NOWHERE: u64 = u64::MAX;
@@ -61,7 +61,7 @@ pub struct Header {
     pub kind: u8,
     /// Sectors of the configuration of one volume.
     pub configuration_len: u16,
-    /// Most members of a volume.
+    /// Maximum number of members of a volume.
     pub members_max: u16,
     /// Controller data: first sector after the header, number of sectors. The other sections are
     /// given likewise.
@@ -201,7 +201,7 @@ pub mod physical_state {
     pub const FAILED: u16 = 2;
     /// It is being rebuilt.
     pub const REBUILDING: u16 = 4;
-    /// It is away.
+    /// It is missing.
     pub const MISSING: u16 = 64;
 }
 
@@ -219,7 +219,7 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// Bytes of an entry, and of the front of the table.
+    /// Bytes in an entry, and in the front of the table.
     pub const LEN: usize = 64;
 
     /// Reads an entry of the table; `None` if it is empty.
@@ -264,7 +264,7 @@ pub struct Virtual {
 }
 
 impl Virtual {
-    /// Bytes of an entry, and of the front of the table.
+    /// Bytes in an entry, and in the front of the table.
     pub const LEN: usize = 64;
     /// Its level or size is changing.
     pub const MORPHING: u8 = 0x08;

@@ -7,9 +7,9 @@ use crate::bytes::{le16, le32, put};
 pub const MAGIC: u32 = 0x8256_4557;
 /// Sector of the label in a slice.
 pub const SECTOR: u64 = 1;
-/// Fewest partitions of a label that FreeBSD writes.
+/// Minimum number of partitions in a label that FreeBSD writes.
 pub const PARTITIONS_MIN: usize = 8;
-/// Most partitions.
+/// Maximum number of partitions.
 pub const PARTITIONS_MAX: usize = 20;
 /// The partition that covers the whole slice: `c`.
 pub const RAW: usize = 2;
@@ -39,13 +39,13 @@ pub struct Partition {
     pub size: u32,
     /// First sector, counted from the same origin as that of partition `c`.
     pub offset: u32,
-    /// Bytes of a fragment.
+    /// Bytes per fragment.
     pub fragment_size: u32,
     /// What it is used for.
     pub kind: Kind,
-    /// Fragments of a block.
+    /// Fragments per block.
     pub fragments: u8,
-    /// Cylinders of a group.
+    /// Cylinders per group.
     pub group: u16,
 }
 
@@ -58,11 +58,11 @@ impl Partition {
 /// A label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disklabel {
-    /// Bytes of a sector.
+    /// Bytes per sector.
     pub sector_size: u32,
-    /// Sectors of a track.
+    /// Sectors per track.
     pub sectors: u32,
-    /// Tracks of a cylinder.
+    /// Tracks per cylinder.
     pub tracks: u32,
     /// Cylinders.
     pub cylinders: u32,
@@ -75,7 +75,7 @@ pub struct Disklabel {
 }
 
 impl Disklabel {
-    /// Bytes of a label with `count` partitions.
+    /// Bytes in a label with `count` partitions.
     #[must_use]
     pub const fn len(count: usize) -> usize {
         FIXED + 16 * count

@@ -9,9 +9,9 @@ use crate::bytes::{le32, le64, put};
 
 /// First word of a label.
 pub const MAGIC: u32 = 0xC446_4C59;
-/// Offset of the label in a slice, bytes; it does not own what precedes it.
+/// Offset of the label in a slice, bytes; it does not own the bytes before it.
 pub const AT: usize = 512;
-/// Most partitions, which is also how many FreeBSD writes.
+/// Maximum number of partitions, which is also the number that FreeBSD writes.
 pub const PARTITIONS: usize = 16;
 /// The entry reserved for the whole slice: `c`.
 pub const RAW: usize = 2;
@@ -50,7 +50,7 @@ crate::code::code! {
 pub struct Partition {
     /// First byte, counted from the start of the slice.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// What it is used for.
     pub kind: Kind,
@@ -75,13 +75,13 @@ pub struct Disklabel64 {
     pub count: usize,
     /// Its GUID.
     pub id: Guid,
-    /// Bytes of the slice.
+    /// Size of the slice, bytes.
     pub total: u64,
     /// First byte of the boot code, which ends where partitions begin.
     pub boot: u64,
-    /// First byte of partitions.
+    /// First byte available to partitions.
     pub first: u64,
-    /// End of the area of partitions.
+    /// End of the partition area.
     pub stop: u64,
     /// Position of a copy of the label, or 0.
     pub backup: u64,

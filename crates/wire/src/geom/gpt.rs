@@ -8,17 +8,17 @@ use crate::bytes::{array, le32, le64, put};
 
 /// Signature of a header.
 pub const SIGNATURE: [u8; 8] = *b"EFI PART";
-/// The revision that is written.
+/// The revision written.
 pub const REVISION: u32 = 0x0001_0000;
-/// Bytes of a header.
+/// Bytes in a header.
 pub const HEADER_LEN: usize = 92;
-/// Bytes of an entry that is written; entries of other lengths can be read.
+/// Bytes in an entry as written; entries of other lengths can be read.
 pub const ENTRY_LEN: usize = 128;
-/// Fewest entries that are written.
+/// Minimum number of entries written.
 pub const ENTRIES: u32 = 128;
-/// Most entries that are read or written: a table of 512 KiB. A header may name 2^32.
+/// Maximum number of entries read or written: a table of 512 KiB. A header may name 2^32.
 pub const ENTRIES_MAX: u32 = 4096;
-/// Largest entry that is read, bytes.
+/// Maximum bytes of an entry that is read.
 pub const ENTRY_LEN_MAX: u32 = 4096;
 /// UTF-16 units of a partition's name.
 pub const NAME_LEN: usize = 36;
@@ -150,7 +150,7 @@ pub struct Header {
     pub table_lba: u64,
     /// Number of entries.
     pub entries: u32,
-    /// Bytes of an entry.
+    /// Bytes in an entry.
     pub entry_len: u32,
     /// CRC-32 of the table.
     pub table_crc: u32,
@@ -226,7 +226,7 @@ impl Header {
         Ok(())
     }
 
-    /// Bytes of the table.
+    /// Bytes in the table.
     #[must_use]
     pub const fn table_len(&self) -> u64 {
         self.entries as u64 * self.entry_len as u64

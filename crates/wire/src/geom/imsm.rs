@@ -5,7 +5,7 @@
 //! by the table of disks and by the volumes, each with one map, or with two while it migrates. All
 //! numbers are little endian; all sectors have 512 bytes.
 //!
-//! Each record keeps the bytes that have no name here, so that reading and writing it changes
+//! Each record keeps the bytes that have no name here, so that reading and rewriting it changes
 //! nothing.
 
 use crate::WireError;
@@ -13,15 +13,15 @@ use crate::bytes::{array, le16, le32, put};
 
 /// Signature of the anchor.
 pub const SIGNATURE: [u8; 24] = *b"Intel Raid ISM Cfg Sig. ";
-/// Bytes of a serial number in the table of disks.
+/// Bytes in a serial number in the table of disks.
 pub const SERIAL_LEN: usize = 16;
-/// Most bytes of the metadata; larger ones are rejected.
+/// Maximum bytes of the metadata; anything larger is rejected.
 pub const LEN_MAX: u32 = 65536;
 /// Mask of the disk number in an ordinal of a map.
 pub const ORDINAL_DISK: u32 = 0x00FF_FFFF;
 /// Bit of an ordinal of a map: the disk is not up to date.
 pub const ORDINAL_REBUILD: u32 = 0x0100_0000;
-/// Value of the failed member of a map if there is none.
+/// The failed member of a map that has none.
 pub const NO_MEMBER: u8 = 0xFF;
 /// The SCSI address of a missing disk.
 pub const NO_ADDRESS: u32 = u32::MAX;
@@ -75,17 +75,17 @@ crate::code::code! {
 crate::code::code! {
     /// Why a volume has two maps.
     pub enum Migration: u8 {
-        /// Its members are synchronised for the first time.
+        /// Its members are being synchronised for the first time.
         Init = 0 => "init",
-        /// A member is rebuilt from the others.
+        /// A member is being rebuilt from the others.
         Rebuild = 1 => "rebuild",
-        /// Its members are verified.
+        /// Its members are being verified.
         Verify = 2 => "verify",
-        /// Its level or its number of members changes.
+        /// Its level or its number of members is changing.
         General = 3 => "general migration",
         /// Another change.
         StateChange = 4 => "state change",
-        /// Its members are synchronised again after an unclean stop.
+        /// Its members are being synchronised again after an unclean stop.
         Repair = 5 => "repair",
     }
 }
@@ -118,7 +118,7 @@ pub struct Header {
     raw: [u8; Self::LEN],
     /// `1.0.00` to `1.3.00`, depending on the contents.
     pub version: [u8; 6],
-    /// Bytes of the whole metadata.
+    /// Length of the whole metadata, bytes.
     pub len: u32,
     /// Distinguishes sets of disks.
     pub family: u32,
@@ -132,14 +132,14 @@ pub struct Header {
     pub volumes: u8,
     /// The family when the metadata was created.
     pub original_family: u32,
-    /// Bytes of the log of bad blocks at the end.
+    /// Bytes in the log of bad blocks at the end.
     pub bad_blocks_len: u32,
     /// Number of volumes ever created.
     pub volumes_made: u16,
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Bytes in a header.
     pub const LEN: usize = 0xD8;
 
     /// A header without disks and volumes.
@@ -231,7 +231,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Bytes of a disk.
+    /// Bytes in a disk's record.
     pub const LEN: usize = 48;
 
     /// A new disk.
@@ -302,7 +302,7 @@ pub struct ImsmVolume {
 }
 
 impl ImsmVolume {
-    /// Bytes of a volume.
+    /// Bytes in a volume's record.
     pub const LEN: usize = 112;
 
     /// A new volume.
@@ -370,7 +370,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Bytes of a map.
+    /// Bytes in a map's record.
     pub const LEN: usize = 48;
 
     /// An empty map.

@@ -8,7 +8,7 @@ use crate::bytes::{array, le16, le32};
 
 /// Sectors from the record to the end of the disk.
 pub const FROM_END: u64 = 1;
-/// Most disks of a volume.
+/// Maximum number of disks in a volume.
 pub const DISKS_MAX: usize = 8;
 /// Mask of the disk in an identifier; the other bits number a part of it.
 pub const DISK_MASK: u32 = 0xFFFF_FFF0;
@@ -42,7 +42,7 @@ pub mod flags {
 pub struct JMicron {
     /// Identifier of this disk.
     pub disk: u32,
-    /// First byte of its part, in units of 16 sectors.
+    /// Start of its part, in units of 16 sectors.
     pub offset: u32,
     /// Sectors of its part.
     pub sectors: u64,

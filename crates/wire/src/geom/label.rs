@@ -8,7 +8,7 @@ use crate::bytes::{le64, put};
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::LABEL");
 /// The version written. Versions 0 and 1 have no provider size.
 pub const VERSION: u32 = 2;
-/// Bytes of the metadata.
+/// Bytes in the metadata.
 pub const LEN: usize = 44;
 
 /// The metadata.
@@ -16,7 +16,7 @@ pub const LEN: usize = 44;
 pub struct Label {
     /// The name after `label/`.
     pub label: Name<16>,
-    /// Bytes of the labelled provider; `None` in versions before 2.
+    /// Size of the labelled provider, bytes; `None` in versions before 2.
     pub provider_size: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ impl Label {
     /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// If they are not valid.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
         Ok(Self {

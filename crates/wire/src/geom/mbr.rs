@@ -8,7 +8,7 @@ use crate::bytes::{array, le16, le32, put};
 pub const TABLE_AT: usize = 446;
 /// Offset of the disk's serial number.
 pub const SERIAL_AT: usize = 440;
-/// Bytes of the record.
+/// Bytes in the record.
 pub const LEN: usize = 512;
 /// The last two bytes.
 pub const SIGNATURE: u16 = 0xAA55;
@@ -189,8 +189,8 @@ impl Record {
         put(sector, LEN - 2, SIGNATURE.to_le_bytes());
     }
 
-    /// Whether every status byte is 0 or [`ACTIVE`]. If a file system's boot code is read as a
-    /// record, they have other values.
+    /// Whether every status byte is 0 or [`ACTIVE`]. A file system's boot code, read as a record,
+    /// has other values there.
     #[must_use]
     pub fn has_sound_status(&self) -> bool {
         self.entries.iter().all(|entry| entry.status & !ACTIVE == 0)

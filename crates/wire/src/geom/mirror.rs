@@ -10,7 +10,7 @@ use crate::bytes::{array, le32, le64, put};
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::MIRROR");
 /// The version written. Versions 0 and 1 have no generation, versions before 3 no provider size.
 pub const VERSION: u32 = 4;
-/// Bytes of the metadata.
+/// Bytes in the metadata.
 pub const LEN: usize = 135;
 
 crate::code::code! {
@@ -35,7 +35,7 @@ pub mod flags {
     pub const NO_AUTO_SYNC: u64 = 1;
     /// Nothing is rebuilt after an unclean stop.
     pub const NO_FAIL_SYNC: u64 = 2;
-    /// The known ones.
+    /// The known flags.
     pub const MASK: u64 = 3;
 }
 
@@ -53,7 +53,7 @@ pub mod disk_flags {
     pub const HARDCODED: u64 = 0x10;
     /// It supports delete.
     pub const CAN_DELETE: u64 = 0x40;
-    /// Those allowed on the medium.
+    /// The flags allowed on the medium.
     pub const MASK: u64 = 0x7F;
 }
 
@@ -71,17 +71,17 @@ pub struct Mirror {
     /// Incremented when a component fails: one with a lower value stays out until it is inserted
     /// again.
     pub gen_id: u32,
-    /// Incremented when the others are written without a component: it is then rebuilt.
+    /// Incremented when the others are written without one component, which is then rebuilt.
     pub sync_id: u32,
     /// Priority of this component, for [`Balance::Prefer`] and for choosing the valid metadata.
     pub priority: u8,
-    /// Bytes of a piece, for [`Balance::Split`].
+    /// Bytes per piece, for [`Balance::Split`].
     pub slice: u32,
     /// How reads are distributed.
     pub balance: Balance,
-    /// Bytes of the mirror.
+    /// Size of the mirror, bytes.
     pub media_size: u64,
-    /// Bytes of its sectors.
+    /// Bytes per sector of the mirror.
     pub sector_size: u32,
     /// Bytes already rebuilt.
     pub sync_offset: u64,
@@ -91,7 +91,7 @@ pub struct Mirror {
     pub disk_flags: u64,
     /// The only provider that may be this component, if [`disk_flags::HARDCODED`].
     pub provider: Option<Name<16>>,
-    /// Bytes of the labelled provider; 0 if the version has none.
+    /// Size of the labelled provider, bytes; 0 if the version has none.
     pub provider_size: u64,
 }
 
@@ -99,7 +99,7 @@ impl Mirror {
     /// Reads the metadata from the last sector of a provider: versions 0 to 4.
     ///
     /// # Errors
-    /// If they are not valid.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
         // Versions 0 and 1 have no generation: all later fields are 4 bytes earlier.

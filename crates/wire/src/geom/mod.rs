@@ -1,8 +1,8 @@
 //! On-disk metadata of the block layer: partition tables, and the last-sector labels of GEOM.
 //!
 //! Layouts and checks are those of FreeBSD (`sys/geom`), of the UEFI specification for GPT, and of
-//! the partition tables of PCs. Every label of GEOM is little endian and packed, in the last sector
-//! of its provider, padded with zeros.
+//! the partition tables of PCs. Every GEOM label is little endian and packed, and lies in the last
+//! sector of its provider, padded with zeros.
 
 pub mod cache;
 pub mod concat;
@@ -29,7 +29,7 @@ use core::fmt;
 use crate::WireError;
 use crate::bytes::array;
 
-/// Bytes of the magic at the front of every label of GEOM.
+/// Bytes in the magic at the front of every GEOM label.
 pub const MAGIC_LEN: usize = 16;
 
 /// A name in a field of `N` bytes, padded with zeros. Never empty, never with control characters;

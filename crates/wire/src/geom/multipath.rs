@@ -6,9 +6,9 @@ use crate::bytes::{array, le32, le64, put};
 
 /// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::MULTIPATH");
-/// The version that is written and read.
+/// The version written and read.
 pub const VERSION: u32 = 1;
-/// Bytes of the metadata.
+/// Bytes in the metadata.
 pub const LEN: usize = 89;
 
 crate::code::code! {
@@ -30,9 +30,9 @@ pub struct Multipath {
     pub uuid: Name<40>,
     /// The name after `multipath/`.
     pub name: Name<16>,
-    /// Bytes of a sector.
+    /// Bytes per sector.
     pub sector_size: u32,
-    /// Bytes of the whole disk, this sector included.
+    /// Size of the whole disk in bytes, this sector included.
     pub media_size: u64,
     /// Which paths take requests.
     pub mode: Mode,
@@ -42,7 +42,7 @@ impl Multipath {
     /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// If they are not valid.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, WireError> {
         WireError::check_len(sector, LEN)?;
         if array::<MAGIC_LEN>(sector, 0) != MAGIC {

@@ -36,13 +36,13 @@ crate::code::code! {
     pub enum State: u8 {
         /// None.
         Idle = 0 => "idle",
-        /// The disks are synchronised for the first time.
+        /// The disks are being synchronised for the first time.
         Init = 2 => "init",
-        /// A disk is rebuilt.
+        /// A disk is being rebuilt.
         Rebuild = 3 => "rebuild",
         /// Its level or size is changing.
         Upgrade = 4 => "upgrade",
-        /// The disks are synchronised.
+        /// The disks are being synchronised.
         Sync = 5 => "sync",
     }
 }
@@ -54,7 +54,7 @@ pub struct Nvidia {
     pub disk: u8,
     /// Sectors of the volume.
     pub sectors: u32,
-    /// Bytes of a sector.
+    /// Bytes per sector.
     pub sector_size: u32,
     /// The volume's name, padded with blanks.
     pub name: [u8; 16],

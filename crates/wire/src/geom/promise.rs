@@ -1,6 +1,6 @@
 //! Metadata of Promise's RAID (FastTrak), and of ATI's: a record of four sectors for each part of a
 //! disk that a volume uses. The first starts 63 sectors before the end of the disk, each further
-//! one 14 sectors after the one before it.
+//! one 14 sectors after its predecessor.
 //!
 //! From FreeBSD's `sys/geom/raid/md_promise.c`, checked against dmraid's `pdc.h`. Little endian.
 
@@ -11,11 +11,11 @@ use crate::bytes::{array, le16, le32, le64};
 pub const MAGIC: [u8; 24] = *b"Promise Technology, Inc.";
 /// Magic that FreeBSD once wrote.
 pub const MAGIC_OF_FREEBSD: [u8; 24] = *b"FreeBSD ATA driver RAID ";
-/// Bytes of a record.
+/// Bytes in a record.
 pub const LEN: usize = 2048;
-/// Most disks of a volume.
+/// Maximum number of disks in a volume.
 pub const DISKS_MAX: usize = 8;
-/// Most records on a disk.
+/// Maximum number of records on a disk.
 pub const RECORDS_MAX: u64 = 2;
 
 /// Sectors from the start of a record to the end of the disk.
@@ -134,7 +134,7 @@ impl Promise {
         if usize::from(bytes[0x220]) > DISKS_MAX {
             return Err(WireError::BadField("number of disks"));
         }
-        // Older versions fill the fields that newer ones use with numbers of their own.
+        // Older versions have filler values of their own in the fields that newer ones use.
         let filled = [0x8B8C_8D8E, 0x8788_898A, 0x8384_8586];
         let high = [0x372, 0x376, 0x37A].map(|at| le32(bytes, at));
         let is_old = high == filled;

@@ -1,5 +1,5 @@
-//! Metadata of Silicon Image's RAID (Medley): the IDENTIFY data of the disk with a record in its
-//! vendor specific area, in the last sector of each disk.
+//! Metadata of Silicon Image's RAID (Medley): the last sector of each disk holds the disk's
+//! IDENTIFY data, with a record in the vendor specific area.
 //!
 //! From FreeBSD's `sys/geom/raid/md_sii.c`, checked against dmraid's `sil.h`. Little endian.
 

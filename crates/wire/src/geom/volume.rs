@@ -10,7 +10,7 @@ use crate::bytes::{array, be32, le16, le32, le64};
 
 /// Longest read requested, bytes.
 pub const READ_MAX: usize = 4096;
-/// Most bytes kept of a name.
+/// Maximum bytes kept of a name.
 const LABEL_MAX: usize = 255;
 
 /// Known file systems.

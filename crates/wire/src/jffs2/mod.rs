@@ -72,7 +72,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// Both, for callers who have to try.
+    /// Both, for callers that have to try each.
     pub const ALL: [Self; 2] = [Self::Little, Self::Big];
 
     /// The number stored in two bytes of the image.
@@ -122,7 +122,7 @@ impl ByteOrder {
 }
 
 impl<T: Value> Field<T, Native> {
-    /// Its value in this byte order; `bytes` hold the field.
+    /// Reads its value in this byte order from `bytes`, which must contain the field.
     #[inline]
     fn get(self, order: ByteOrder, bytes: &[u8]) -> T {
         match order {
@@ -131,7 +131,7 @@ impl<T: Value> Field<T, Native> {
         }
     }
 
-    /// Writes its value in this byte order; `out` holds the field.
+    /// Writes its value in this byte order to `out`, which must contain the field.
     #[inline]
     fn put(self, order: ByteOrder, out: &mut [u8], value: T) {
         match order {
@@ -263,7 +263,7 @@ pub enum Jffs2NodeError {
     Magic(u16),
     /// The checksum over type and length is wrong.
     HeaderCrc,
-    /// The header is good, but of another type.
+    /// The header is valid but of another type.
     Type(NodeType),
     /// The checksum over the fixed part is wrong.
     NodeCrc,
@@ -275,7 +275,7 @@ pub enum Jffs2NodeError {
     SummaryCrc,
     /// Lengths inside the node contradict each other.
     Length,
-    /// A summary entry of a type that is not known: the block must be scanned.
+    /// A summary entry of an unknown type: the block must be scanned.
     SummaryEntry(NodeType),
 }
 
@@ -303,12 +303,12 @@ impl core::error::Error for Jffs2NodeError {}
 pub struct Header {
     /// The type of what follows.
     pub node_type: NodeType,
-    /// Bytes of the node including this header, without the padding to the next node.
+    /// Bytes in the node including this header, without the padding to the next node.
     pub total_len: u32,
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Bytes in a header.
     pub const LEN: usize = 12;
 
     /// Reads a header and verifies its checksum; obsolete nodes pass.

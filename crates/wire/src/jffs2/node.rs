@@ -224,7 +224,7 @@ pub struct Dirent {
     pub ino: u32,
     /// When the directory changed, seconds since 1970.
     pub mctime: u32,
-    /// Bytes of the name.
+    /// Bytes in the name.
     pub nsize: u8,
     /// `DT_*`: the type bits of the mode, shifted right by 12.
     pub kind: u8,

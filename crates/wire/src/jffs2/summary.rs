@@ -76,7 +76,7 @@ pub struct SummaryTrailer {
 }
 
 impl SummaryTrailer {
-    /// Bytes of the trailer.
+    /// Bytes in the trailer.
     pub const LEN: usize = 8;
     /// `JFFS2_SUM_MAGIC`.
     const MAGIC: u32 = 0x0285_1885;

@@ -52,9 +52,9 @@ pub struct Xattr {
     pub version: u32,
     /// Namespace.
     pub prefix: XattrPrefix,
-    /// Bytes of the name after the namespace, without the NUL that follows it.
+    /// Bytes in the name after the namespace, without the NUL that follows it.
     pub name_len: u8,
-    /// Bytes of the value.
+    /// Bytes in the value.
     pub value_len: u16,
     /// Checksum of name, NUL and value.
     pub data_crc: u32,
@@ -108,8 +108,8 @@ impl Xattr {
         Ok((name, &value[1..]))
     }
 
-    /// Bytes of a node with a name and a value of these lengths. Unlike that of other nodes, its
-    /// length includes the padding: Linux skips a node whose length does not.
+    /// Length of a node with a name and a value of these lengths. Unlike that of other nodes, it
+    /// includes the padding: Linux skips a node whose length does not.
     #[must_use]
     pub const fn node_len(name_len: usize, value_len: usize) -> usize {
         (Self::LEN + name_len + 1 + value_len).next_multiple_of(ALIGNMENT)
@@ -157,7 +157,7 @@ pub struct Xref {
 }
 
 impl Xref {
-    /// Bytes of the node.
+    /// Bytes in the node.
     pub const LEN: usize = 28;
     /// Bit of [`Xref::xseqno`]: the attribute was removed (`XREF_DELETE_MARKER`).
     pub const DELETE_MARKER: u32 = 1;

@@ -1,10 +1,10 @@
 //! ADMA2 descriptors (SDHCI 1.13.3): attributes and length in the first word, then the address.
 
-/// Bytes of a descriptor with an address of 32 bits.
+/// Bytes in a descriptor with a 32-bit address.
 pub const LENGTH_32: usize = 8;
-/// Bytes of a descriptor with an address of 64 bits, host version 3 (not a multiple of 8).
+/// Bytes in a descriptor with a 64-bit address, host version 3 (not a multiple of 8).
 pub const LENGTH_96: usize = 12;
-/// Bytes of a descriptor with an address of 64 bits, host version 4.
+/// Bytes in a descriptor with a 64-bit address, host version 4.
 pub const LENGTH_128: usize = 16;
 
 /// Valid.
@@ -20,7 +20,7 @@ pub const LINK: u32 = 0b11 << 4;
 /// Mask of Act.
 pub const ACT: u32 = 0b11 << 4;
 
-/// Longest range of one descriptor, bytes; the length field is then 0.
+/// Maximum bytes that one descriptor transfers; the length field is then 0.
 pub const RANGE_MAX: u32 = 1 << 16;
 
 /// The first word of a descriptor that transfers `len` bytes, at most [`RANGE_MAX`].

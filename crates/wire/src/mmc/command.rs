@@ -89,7 +89,7 @@ pub const OCR_POWERED_UP: u32 = 1 << 31;
 pub const OCR_SECTOR_MODE: u32 = 1 << 30;
 /// OCR of CMD1: the voltage windows.
 pub const OCR_VOLTAGES: u32 = 0x00FF_8080;
-/// CMD5: sleep; clear for awake.
+/// CMD5: set to sleep, clear to wake up.
 pub const SLEEP: u32 = 1 << 15;
 /// CMD12 and CMD13: high priority interrupt (6.6.23).
 pub const HPI: u32 = 1;
@@ -99,15 +99,15 @@ pub const SEND_QUEUE_STATUS: u32 = 1 << 15;
 pub const DISCARD_QUEUE: u32 = 1;
 /// CMD48: discard one task, its number in bits 20:16.
 pub const DISCARD_TASK: u32 = 2;
-/// Bytes of the tuning block, on a bus of four and of eight lines.
+/// Bytes in the tuning block, on a bus of four and of eight lines.
 pub const TUNING_BLOCK: [u16; 2] = [64, 128];
 
-/// A relative card address in the position where commands expect it.
+/// A relative card address at the position where commands expect it.
 pub const fn rca(address: u16) -> u32 {
     (address as u32) << 16
 }
 
-/// CMD6 (6.10.4): how a byte of EXT_CSD is changed.
+/// CMD6 (6.10.4): how it changes a byte of EXT_CSD.
 pub mod access {
     /// Selects a command set.
     pub const COMMAND_SET: u8 = 0;
@@ -150,11 +150,11 @@ impl SwitchArgument {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct BlockCount {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u16,
     #[bits(8)]
     __: u8,
-    /// Forced programming: not into the volatile cache.
+    /// Forced programming: bypasses the volatile cache.
     pub forced: bool,
     /// Context.
     #[bits(4)]
@@ -171,7 +171,7 @@ pub struct BlockCount {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct TaskParams {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u16,
     /// Task.
     #[bits(5)]
@@ -197,14 +197,14 @@ pub struct TaskParams {
 pub mod erase {
     /// Whole erase groups.
     pub const ERASE: u32 = 0;
-    /// Sectors; they read as ERASED_MEM_CONT says.
+    /// Sectors, which then read as ERASED_MEM_CONT says.
     pub const TRIM: u32 = 1;
-    /// Sectors; what they read as is unspecified.
+    /// Sectors, whose content is then unspecified.
     pub const DISCARD: u32 = 3;
     /// Whole erase groups and every copy of their data.
     pub const SECURE_ERASE: u32 = 1 << 31;
     /// Marks sectors for a secure purge.
     pub const SECURE_TRIM_1: u32 = 1 << 31 | 1;
-    /// Purges what was marked.
+    /// Purges the marked sectors.
     pub const SECURE_TRIM_2: u32 = 1 << 31 | 1 << 15;
 }

@@ -39,7 +39,7 @@ pub const CQSSC1: u32 = 0x40;
 pub const CQSSC2: u32 = 0x44;
 /// Response of the last direct command.
 pub const CQCRDCT: u32 = 0x48;
-/// Bits of a response that mean an error.
+/// The bits of a response that mean an error.
 pub const CQRMEM: u32 = 0x50;
 /// Task error information, [`Cqterri`].
 pub const CQTERRI: u32 = 0x54;
@@ -48,7 +48,7 @@ pub const CQCRI: u32 = 0x58;
 /// Content of the last response.
 pub const CQCRA: u32 = 0x5C;
 
-/// Reset value of [`CQRMEM`]: what annex B lists as errors.
+/// Reset value of [`CQRMEM`]: the bits that annex B lists as errors.
 pub const RMEM_DEFAULT: u32 = 0xFDF9_A080;
 /// Number of tasks.
 pub const TASKS: u8 = 32;
@@ -159,8 +159,7 @@ pub mod act {
     pub const LINK: u8 = 6;
 }
 
-/// A task descriptor, its low 64 bits; in a descriptor of 128 bits the high ones are for
-/// encryption.
+/// The low 64 bits of a task descriptor; in a 128-bit descriptor the high ones are for encryption.
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Task {
@@ -188,7 +187,7 @@ pub struct Task {
     pub barrier: bool,
     /// Reliable write.
     pub reliable: bool,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u16,
     /// First block.
     pub address: u32,

@@ -1,4 +1,4 @@
-/// Bits `high..=low` of a register of 128 bits.
+/// Bits `high..=low` of a 128-bit register.
 const fn bits(register: u128, high: u32, low: u32) -> u32 {
     (register >> low & ((1 << (high - low + 1)) - 1)) as u32
 }
@@ -76,18 +76,18 @@ impl Cid {
     }
 }
 
-/// The part of the card specific data that the driver needs (7.3; SD 5.3).
+/// The fields of the card-specific data that the driver needs (7.3; SD 5.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Csd {
     /// CSD_STRUCTURE: 3 on eMMC (the version is in EXT_CSD), 0 or 1 on SD.
     pub structure: u8,
     /// SPEC_VERS: 4 from eMMC 4 on.
     pub version: u8,
-    /// TAAC: time part of the access time, coded.
+    /// TAAC: asynchronous part of the access time, encoded.
     pub taac: u8,
-    /// NSAC: clock part of it, in units of 100 clocks.
+    /// NSAC: its clock-dependent part, in units of 100 clocks.
     pub nsac: u8,
-    /// TRAN_SPEED: highest clock before another timing is selected, coded.
+    /// TRAN_SPEED: highest clock before another timing is selected, encoded.
     pub speed: u8,
     /// CCC: command classes.
     pub classes: u16,
@@ -170,13 +170,13 @@ impl Csd {
         register | u128::from(self.read_block_shift) << 22
     }
 
-    /// Capacity from C_SIZE, sectors (7.3.12): for devices up to 2 GB, whose EXT_CSD may give none.
+    /// Capacity from C_SIZE, sectors (7.3.12), for devices up to 2 GB, whose EXT_CSD may give none.
     pub fn sectors(&self) -> u64 {
         let shift = u32::from(self.size_shift) + 2 + u32::from(self.read_block_shift);
         (u64::from(self.size) + 1) << shift >> 9
     }
 
-    /// Capacity of an SD card, sectors: structure 1 counts in units of 512 KiB.
+    /// Capacity of an SD card, sectors; structure 1 counts in units of 512 KiB.
     pub fn sd_sectors(&self) -> u64 {
         match self.structure {
             0 => self.sectors(),

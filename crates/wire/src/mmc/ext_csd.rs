@@ -2,7 +2,7 @@
 
 use crate::bytes::{array, le32};
 
-/// Bytes.
+/// Length in bytes.
 pub const LENGTH: usize = 512;
 
 /// CMDQ_MODE_EN.
@@ -46,13 +46,13 @@ pub const NATIVE_SECTOR_SIZE: u8 = 63;
 pub const ENHANCED_START: u8 = 136;
 /// ENH_SIZE_MULT, three bytes.
 pub const ENHANCED_SIZE: u8 = 140;
-/// GP_SIZE_MULT, three bytes for each of four.
+/// GP_SIZE_MULT, three bytes for each of four partitions.
 pub const GP_SIZE: u8 = 143;
 /// PARTITION_SETTING_COMPLETED.
 pub const PARTITION_SETTING_COMPLETED: u8 = 155;
 /// PARTITIONS_ATTRIBUTE.
 pub const PARTITIONS_ATTRIBUTE: u8 = 156;
-/// MAX_ENH_SIZE_MULT, three bytes: largest size that can be enhanced, in write protect groups.
+/// MAX_ENH_SIZE_MULT, three bytes: maximum size of enhanced areas, in write protect groups.
 pub const MAX_ENHANCED_SIZE: u8 = 157;
 /// PARTITIONING_SUPPORT.
 pub const PARTITIONING_SUPPORT: u8 = 160;
@@ -162,7 +162,7 @@ pub const FFU_ARG: usize = 487;
 pub const OPERATION_CODE_TIMEOUT: usize = 491;
 /// FFU_FEATURES.
 pub const FFU_FEATURES: usize = 492;
-/// SUPPORTED_MODES: FFU 0.
+/// SUPPORTED_MODES: bit 0 is FFU.
 pub const SUPPORTED_MODES: usize = 493;
 /// BKOPS_SUPPORT.
 pub const BKOPS_SUPPORT: usize = 502;
@@ -259,7 +259,7 @@ pub mod power_off {
 pub mod flush {
     /// Empties the cache.
     pub const FLUSH: u8 = 1;
-    /// Data in the cache is written before data that follows.
+    /// Writes data in the cache before any later data.
     pub const BARRIER: u8 = 2;
 }
 
@@ -371,7 +371,7 @@ impl ExtCsd {
         u64::from(mult) * u64::from(self.write_protect_group_sectors())
     }
 
-    /// MAX_ENH_SIZE_MULT: sectors that can be enhanced, over the user area and all partitions.
+    /// MAX_ENH_SIZE_MULT: sectors that can be enhanced, user area and partitions together.
     pub fn enhanced_max_sectors(&self) -> u64 {
         let mult = self.le24(MAX_ENHANCED_SIZE.into());
         u64::from(mult) * u64::from(self.write_protect_group_sectors())

@@ -28,9 +28,9 @@ pub use csd::{Cid, Csd};
 pub use ext_csd::ExtCsd;
 pub use status::{CardState, CardStatus};
 
-/// Bytes of a sector: the unit of addresses and of single blocks.
+/// Bytes per sector: the unit of addresses and of single blocks.
 pub const SECTOR: u32 = 512;
-/// Bytes of a native sector of a large device (DATA_SECTOR_SIZE 1).
+/// Bytes per native sector of a large device (DATA_SECTOR_SIZE 1).
 pub const NATIVE_SECTOR: u32 = 4096;
 
 #[cfg(test)]

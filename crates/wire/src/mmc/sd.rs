@@ -1,4 +1,4 @@
-//! What is specific to SD cards (SD 4.7, 5.6, 4.3.10).
+//! Definitions specific to SD cards (SD 4.7, 5.6, 4.3.10).
 
 use crate::bytes::be16;
 
@@ -28,13 +28,13 @@ pub const XPC: u32 = 1 << 28;
 pub const VOLTAGES: u32 = 0x00FF_8000;
 /// ACMD22: number of sectors of the last write that were written without error, 4 bytes.
 pub const SEND_NUM_WR_BLOCKS: u8 = 22;
-/// ACMD23: number of sectors the next write will have, a hint.
+/// ACMD23: a hint of how many sectors the next write will have.
 pub const SET_WR_BLK_ERASE_COUNT: u8 = 23;
 /// ACMD42: pull-up of DAT3 on or off.
 pub const SET_CLR_CARD_DETECT: u8 = 42;
-/// Bytes of a tuning block (CMD19).
+/// Bytes in a tuning block (CMD19).
 pub const TUNING_BLOCK: u16 = 64;
-/// CMD6: queries or switches functions; the status has 64 bytes.
+/// CMD6 queries or switches functions and returns a status of this many bytes.
 pub const SWITCH_STATUS: usize = 64;
 /// CMD6: switches; if clear, only queries.
 pub const SWITCH_SET: u32 = 1 << 31;
@@ -46,7 +46,7 @@ pub const SWITCH_KEEP: u32 = 0x00FF_FFFF;
 pub const SWITCH_NONE: u8 = 0xF;
 /// Function of group 1, access mode: high speed, SDR25 (0 is default speed, SDR12).
 pub const HIGH_SPEED: u8 = 1;
-/// Access mode SDR50: 100 MHz, like the following ones at 1.8 V.
+/// Access mode SDR50: 100 MHz, at 1.8 V like the modes below.
 pub const SDR50: u8 = 2;
 /// Access mode SDR104: 208 MHz.
 pub const SDR104: u8 = 3;
@@ -69,8 +69,8 @@ pub fn access_mode_of(status: &[u8; SWITCH_STATUS]) -> u8 {
     status[16] & 0xF
 }
 
-/// What the card reports of a switch (4.3.10.4): the functions that each group supports, and the
-/// one that is or would be selected.
+/// The card's report on a switch (4.3.10.4): the functions that each group supports, and the one
+/// that is or would be selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchStatus {
     /// Maximum current of these functions, mA.
@@ -96,7 +96,7 @@ impl SwitchStatus {
     }
 }
 
-/// The part of the SD status (4.10.2) that is used.
+/// The part of the SD status (4.10.2) that is used here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdStatus {
     /// DAT_BUS_WIDTH: four lines.
@@ -114,7 +114,7 @@ pub struct SdStatus {
 }
 
 impl SdStatus {
-    /// Bytes.
+    /// Length in bytes.
     pub const LENGTH: usize = 64;
 
     /// The bytes.
@@ -146,7 +146,7 @@ pub struct Scr {
 }
 
 impl Scr {
-    /// Bytes.
+    /// Length in bytes.
     pub const LENGTH: usize = 8;
 
     /// The register in these bytes.

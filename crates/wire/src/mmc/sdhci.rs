@@ -1,5 +1,5 @@
-//! Registers of an SD host controller (SDHCI 2.2) as dwords. A register of 8 or 16 bits shares a
-//! dword with its neighbours, because a machine only has 32-bit accesses.
+//! Registers of an SD host controller (SDHCI 2.2) as dwords. An 8-bit or 16-bit register shares a
+//! dword with its neighbours because a machine offers only 32-bit accesses.
 
 use bitfield_struct::bitfield;
 
@@ -63,14 +63,14 @@ pub const fn version_of(register: u32) -> u8 {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Block {
-    /// Bytes of a block.
+    /// Bytes per block.
     #[bits(12)]
     pub size: u16,
     /// SDMA boundary, 4 KiB << n.
     #[bits(3)]
     pub boundary: u8,
     __: bool,
-    /// Blocks.
+    /// Number of blocks.
     pub count: u16,
 }
 
@@ -80,7 +80,7 @@ pub mod auto {
     pub const NONE: u8 = 0;
     /// CMD12 at the end.
     pub const CMD12: u8 = 1;
-    /// CMD23 before, with its argument in argument 2.
+    /// CMD23 first, with its argument in argument 2.
     pub const CMD23: u8 = 2;
 }
 
@@ -214,7 +214,7 @@ pub struct Control {
     pub dma: u8,
     /// Eight data lines.
     pub bus_8: bool,
-    /// Card detection by a test level.
+    /// Card detection from the test level.
     #[bits(2)]
     pub detect: u8,
     /// Bus power.
@@ -389,7 +389,7 @@ pub struct Control2 {
     __: bool,
     /// ADMA2 lengths of 26 bits.
     pub long_lengths: bool,
-    /// CMD23 for the automatic choice.
+    /// Automatic selection uses CMD23.
     pub auto_cmd23: bool,
     /// Host version 4.
     pub version_4: bool,
@@ -454,7 +454,7 @@ pub struct Capabilities {
     #[bits(3)]
     pub drivers: u8,
     __: bool,
-    /// Re-tuning timer, 2^(n - 1) s; 0 none.
+    /// Re-tuning timer, 2^(n - 1) s; 0 means none.
     #[bits(4)]
     pub retune_timer: u8,
     __: bool,
@@ -463,7 +463,7 @@ pub struct Capabilities {
     /// Re-tuning mode.
     #[bits(2)]
     pub retune_mode: u8,
-    /// Clock multiplier, minus one; 0 none.
+    /// Clock multiplier, minus one; 0 means none.
     pub multiplier: u8,
     #[bits(3)]
     __: u8,
@@ -471,6 +471,6 @@ pub struct Capabilities {
     pub adma3: bool,
     #[bits(3)]
     __: u8,
-    /// HS400: on Intel's controllers; reserved in SDHCI.
+    /// HS400 on Intel's controllers; reserved in SDHCI.
     pub hs400: bool,
 }

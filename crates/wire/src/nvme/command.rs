@@ -1,4 +1,4 @@
-//! Submission queue entries (3.3.3.1) and the operation codes in them.
+//! Submission queue entries (3.3.3.1) and their opcodes.
 
 use crate::code::code;
 use bitfield_struct::bitfield;
@@ -130,7 +130,7 @@ pub struct SqeFlags {
     pub fuse: u8,
     #[bits(4)]
     __: u8,
-    /// PSDT: 0 for PRPs, 1 for SGL with contiguous metadata, 2 for SGL for both.
+    /// PSDT: 0 for PRPs, 1 for an SGL with contiguous metadata, 2 for SGLs of both.
     #[bits(2)]
     pub psdt: u8,
 }
@@ -142,7 +142,7 @@ const fn pair(low: u32, high: u32) -> u64 {
 }
 
 impl Sqe {
-    /// The entry as words of 64 bits, as they lie in memory.
+    /// The entry as 64-bit words, as they lie in memory.
     #[inline(always)]
     pub const fn to_words(&self) -> [u64; WORDS] {
         let dw0 =
@@ -217,7 +217,7 @@ pub struct TransferFlags {
     pub lr: bool,
 }
 
-/// Most blocks of one transfer: [`TransferFlags::nlb`] counts from zero.
+/// Maximum blocks of one transfer: [`TransferFlags::nlb`] counts from zero.
 pub const BLOCKS_MAX: u32 = 1 << 16;
 
 /// A range of dataset management (NVM command set 3.2.3.1), 16 bytes.
@@ -233,7 +233,7 @@ pub struct DsmRange {
 
 /// Length of a [`DsmRange`], bytes.
 pub const DSM_RANGE: usize = 16;
-/// Most ranges of one command.
+/// Maximum ranges of one command.
 pub const DSM_RANGES_MAX: usize = 256;
 /// CDW11 of dataset management: deallocate.
 pub const DSM_DEALLOCATE: u32 = 1 << 2;
@@ -256,7 +256,7 @@ impl DsmRange {
 }
 
 crate::nvme::layout::layout! {
-    /// A source of copy, descriptor format 0 (NVM command set 3.2.2).
+    /// A source range of copy, descriptor format 0 (NVM command set 3.2.2).
     pub struct CopySource[32] {
         /// SLBA: first block.
         slba: u64 = 8,
@@ -314,7 +314,7 @@ pub struct CreateSqFlags {
     pub cqid: u16,
 }
 
-/// CDW10 of the commands that create a queue: its number, and its number of entries minus one.
+/// CDW10 of the commands that create a queue: its identifier, and its entries minus one.
 pub const fn queue_and_size(queue: u16, entries: u16) -> u32 {
     queue as u32 | (entries.wrapping_sub(1) as u32) << 16
 }

@@ -34,7 +34,7 @@ pub struct Cqe {
 }
 
 impl Cqe {
-    /// The entry as words of 64 bits, as they lie in memory.
+    /// The entry as 64-bit words, as they lie in memory.
     #[inline]
     pub const fn to_words(&self) -> [u64; WORDS] {
         let status = (self.status as u64) << 1 | self.phase as u64;

@@ -53,7 +53,7 @@ code! {
     }
 }
 
-/// Bit of CDW10 of set features: saves the value over a reset.
+/// Bit of CDW10 of set features: saves the value across resets.
 pub const SAVE: u32 = 1 << 31;
 
 /// SEL of get features: the value requested.
@@ -88,7 +88,7 @@ impl Select {
     }
 }
 
-/// Bytes of the structure that get features returns for a feature; 0 for features whose value is
+/// Bytes in the structure that get features returns for a feature; 0 for features whose value is
 /// one dword, and for those this crate does not know. `wide` is EXHID of the host identifier.
 pub const fn structure_bytes(id: FeatureId, wide: bool) -> usize {
     match id {
@@ -149,10 +149,10 @@ pub struct AsyncEvents {
     __: u32,
 }
 
-/// Bytes of the value of [`FeatureId::Apst`]: an [`ApstEntry`] for each of 32 power states.
+/// Bytes in the value of [`FeatureId::Apst`]: an [`ApstEntry`] for each of 32 power states.
 pub const APST_BYTES: usize = 256;
 
-/// The power state to which the controller changes autonomously from one state (5.27.1.10).
+/// The autonomous transition out of one power state (5.27.1.10).
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct ApstEntry {
@@ -179,7 +179,7 @@ pub struct AsyncEventResult {
     __: u8,
     /// The event within its type.
     pub info: u8,
-    /// The log page that has more about the event and must be read.
+    /// The log page that describes the event and must be read.
     pub log_page: u8,
     __: u8,
 }

@@ -145,7 +145,7 @@ layout! {
         sanicap: u32 = 328,
         /// HMMINDS: smallest host memory descriptor, 4 KiB.
         hmminds: u32 = 332,
-        /// HMMAXD: most host memory descriptors.
+        /// HMMAXD: maximum host memory descriptors.
         hmmaxd: u16 = 336,
         /// NSETIDMAX: highest NVM set.
         nsetidmax: u16 = 338,
@@ -169,7 +169,7 @@ layout! {
         sqes: u8 = 512,
         /// CQES: 4 in both halves.
         cqes: u8 = 513,
-        /// MAXCMD: most concurrent commands.
+        /// MAXCMD: maximum outstanding commands.
         maxcmd: u16 = 514,
         /// NN: highest namespace id.
         nn: u32 = 516,
@@ -195,11 +195,11 @@ layout! {
         ocfs: u16 = 534,
         /// SGLS: SGL support.
         sgls: u32 = 536,
-        /// MNAN: most allowed namespaces.
+        /// MNAN: maximum number of allowed namespaces.
         mnan: u32 = 540,
-        /// MAXDNA: largest sum of the capacities of attached namespaces, bytes.
+        /// MAXDNA: maximum sum of the capacities of attached namespaces, bytes.
         maxdna: u128 = 544,
-        /// MAXCNA: most attachments of I/O controllers.
+        /// MAXCNA: maximum attachments of I/O controllers.
         maxcna: u32 = 560,
         /// SUBNQN: name of the subsystem, UTF-8 terminated by a zero.
         subnqn: [u8; 256] = 768,
@@ -438,7 +438,7 @@ impl IdentifyNamespace {
         self.lbaf[usize::from(number % 16) * 4..][..4].copy_from_slice(&bytes);
     }
 
-    /// Bytes of a block, if the format in use is valid.
+    /// Bytes per block, if the format in use is valid.
     pub fn block_size(&self) -> Option<u32> {
         let format = self.format(self.format_in_use())?;
         (9..=16).contains(&format.shift).then(|| 1 << format.shift)

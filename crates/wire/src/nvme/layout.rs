@@ -1,5 +1,5 @@
-//! Structures of fixed length, declared as a table: one line gives the name, width and offset of a
-//! field, and the conversions in both directions are generated from it.
+//! Fixed-length structures declared as tables: each line gives a field's name, width and offset,
+//! from which the conversions in both directions are generated.
 
 use crate::field::{self, Field, Little};
 
@@ -40,7 +40,7 @@ pub(super) const fn at<T: field::Value>(at: usize) -> Field<T, Little> {
     Field::at(at)
 }
 
-/// Declares a structure of the given length; its lines are `field: type = offset`.
+/// Declares a structure of the given length; each line is `field: type = offset`.
 macro_rules! layout {
     (
         $(#[$attribute:meta])*

@@ -39,11 +39,11 @@ pub const fn request(id: u8, bytes: u32, retain: bool) -> [u32; 2] {
     [id as u32 | retain | (dwords & 0xFFFF) << 16, dwords >> 16]
 }
 
-/// Bytes of an entry of the error log.
+/// Bytes per entry of the error log.
 pub const ERROR_ENTRY: usize = 64;
-/// Bytes of the list of changed namespaces.
+/// Bytes in the list of changed namespaces.
 pub const CHANGED_LENGTH: usize = 4096;
-/// Bytes of the log of commands and effects.
+/// Bytes in the log of commands and effects.
 pub const EFFECTS_LENGTH: usize = 4096;
 
 layout! {
@@ -101,7 +101,7 @@ layout! {
 layout! {
     /// An entry of the error log (5.16.1.2).
     pub struct ErrorEntry[64] {
-        /// Number of the entry, counted up; 0 if it is empty.
+        /// Number of the entry, increasing; 0 if it is empty.
         count: u64 = 0,
         /// Submission queue.
         sq: u16 = 8,

@@ -62,7 +62,7 @@ pub const fn cq_head(queue: u16, stride: u8) -> u32 {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Cap {
-    /// MQES: most entries of an I/O queue, minus one.
+    /// MQES: maximum entries of an I/O queue, minus one.
     pub mqes: u16,
     /// CQR: queues must be contiguous in memory.
     pub cqr: bool,
@@ -279,7 +279,7 @@ pub struct CmbSize {
 }
 
 impl CmbSize {
-    /// Bytes of a unit; `None` for a reserved number.
+    /// Bytes per unit; `None` for a reserved number.
     pub const fn unit_bytes(self) -> Option<u64> {
         match self.szu() {
             szu @ 0..=6 => Some(4096 << (4 * szu)),

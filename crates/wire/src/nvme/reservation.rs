@@ -4,7 +4,7 @@ use super::layout::layout;
 use crate::code::code;
 
 code! {
-    /// RTYPE: type of reservation, which says who may do what (figure 448).
+    /// RTYPE: type of reservation, which determines who may do what (figure 448).
     pub enum ReservationType: u8 {
         /// Only the holder writes.
         WriteExclusive = 1 => "Write Exclusive",
@@ -27,7 +27,7 @@ impl ReservationType {
         matches!(self, Self::WriteExclusiveAll | Self::ExclusiveAccessAll)
     }
 
-    /// Whether it excludes reads by other hosts, too.
+    /// Whether it also excludes reads by other hosts.
     pub const fn excludes_reads(self) -> bool {
         matches!(
             self,
@@ -76,7 +76,7 @@ pub mod rescap {
 }
 
 layout! {
-    /// The head of a report (figure 455).
+    /// The header of a report (figure 455).
     pub struct ReservationStatus[24] {
         /// GEN: incremented on every change.
         generation: u32 = 0,

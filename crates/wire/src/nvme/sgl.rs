@@ -2,7 +2,7 @@
 
 use crate::bytes::{le32, le64};
 
-/// Bytes of a descriptor.
+/// Bytes per descriptor.
 pub const LENGTH: usize = 16;
 
 /// A descriptor.
@@ -36,7 +36,7 @@ impl Descriptor {
         [self.address.to_le(), (self.length as u64 | (self.kind as u64) << 56).to_le()]
     }
 
-    /// Reads the descriptor from two words, as numbers.
+    /// Reads the descriptor from the numeric values of its two words.
     #[inline]
     pub const fn from_values(low: u64, high: u64) -> Self {
         Self { address: low, length: high as u32, kind: (high >> 56) as u8 }

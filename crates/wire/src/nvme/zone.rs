@@ -86,13 +86,13 @@ layout! {
         zoc: u16 = 0,
         /// OZCS: bit 0, reads may cross zones.
         ozcs: u16 = 2,
-        /// MAR: most active zones, minus one; all ones for no limit.
+        /// MAR: maximum active zones, minus one; all ones for no limit.
         mar: u32 = 4,
-        /// MOR: most open zones, minus one.
+        /// MOR: maximum open zones, minus one.
         mor: u32 = 8,
-        /// RRL: limit of the recommendation to reset a zone, seconds.
+        /// RRL: reset recommended limit, seconds.
         rrl: u32 = 12,
-        /// FRL: limit of the recommendation to finish a zone, seconds.
+        /// FRL: finish recommended limit, seconds.
         frl: u32 = 16,
         /// LBAFE0 to LBAFE63: see [`IdentifyZonedNamespace::zone_blocks`].
         lbafe: [u8; 1024] = 2816,
@@ -100,12 +100,12 @@ layout! {
 }
 
 impl IdentifyZonedNamespace {
-    /// ZSZE: blocks of a zone in the LBA format with this number.
+    /// ZSZE: blocks per zone in the LBA format with this number.
     pub fn zone_blocks(&self, format: u8) -> u64 {
         crate::bytes::le64(&self.lbafe, usize::from(format % 64) * 16)
     }
 
-    /// Sets the blocks of a zone in the LBA format with this number.
+    /// Sets the blocks per zone in the LBA format with this number.
     pub fn set_zone_blocks(&mut self, format: u8, blocks: u64) {
         crate::bytes::put(&mut self.lbafe, usize::from(format % 64) * 16, blocks.to_le_bytes());
     }

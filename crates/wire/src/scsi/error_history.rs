@@ -1,5 +1,5 @@
-//! Error history (SPC-6 READ BUFFER mode 1Ch): buffers with what a device recorded of its errors,
-//! and buffer zero, their directory. The contents of the buffers are vendor specific.
+//! Error history (SPC-6 READ BUFFER mode 1Ch): buffers in which a device recorded its errors, and
+//! buffer zero, their directory. The contents of the buffers are vendor specific.
 
 use crate::bytes::{array, be16, be32, put};
 use crate::error::WireError;
@@ -8,11 +8,11 @@ use crate::error::WireError;
 pub const DIRECTORY: u8 = 0x00;
 /// Buffer IDs of error history.
 pub const BUFFERS: core::ops::RangeInclusive<u8> = 0x10..=0xEF;
-/// Length of the head of the directory, bytes.
+/// Length of the header of the directory, bytes.
 pub const HEADER_LENGTH: usize = 32;
 /// Length of an entry of the directory, bytes.
 pub const ENTRY_LENGTH: usize = 8;
-/// The longest directory, bytes: an entry for every possible buffer.
+/// Maximum length of the directory, bytes: an entry for every possible buffer.
 pub const DIRECTORY_LENGTH_MAX: usize = HEADER_LENGTH + 224 * ENTRY_LENGTH;
 
 /// One buffer of error history.
@@ -34,8 +34,8 @@ impl<'a> DirectoryView<'a> {
     /// Reads the directory from the data of buffer zero.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if the head or entries are missing, [`WireError::BadField`] if the
-    /// length is not that of whole entries.
+    /// [`WireError::Truncated`] if the header or entries are missing, [`WireError::BadField`] if
+    /// the length is not that of whole entries.
     pub fn new(bytes: &'a [u8]) -> Result<Self, WireError> {
         WireError::check_len(bytes, HEADER_LENGTH)?;
         let length = usize::from(be16(bytes, 30));

@@ -1,6 +1,6 @@
 //! SCSI as used by UFS: commands, status and sense, returned data.
 //!
-//! | Module | What |
+//! | Module | Contents |
 //! |---|---|
 //! | [`cdb`] | command descriptor blocks |
 //! | [`sense`] | status and sense data |

@@ -82,7 +82,7 @@ code! {
         NotReadyInProgress = 0x0407 => "LOGICAL UNIT NOT READY, OPERATION IN PROGRESS",
         /// Self-test in progress.
         SelfTestInProgress = 0x0409 => "LOGICAL UNIT NOT READY, SELF-TEST IN PROGRESS",
-        /// Communication with the unit fails.
+        /// Communication with the unit failed.
         CommunicationFailure = 0x0800 => "LOGICAL UNIT COMMUNICATION FAILURE",
         /// Temperature is beyond limits.
         WarningTemperature = 0x0B01 => "WARNING - SPECIFIED TEMPERATURE EXCEEDED",
@@ -172,7 +172,7 @@ code! {
         MediumNotPresent = 0x3A00 => "MEDIUM NOT PRESENT",
         /// The unit is not configured yet.
         NotSelfConfigured = 0x3E00 => "LOGICAL UNIT HAS NOT SELF-CONFIGURED YET",
-        /// The unit fails.
+        /// The unit failed.
         LogicalUnitFailure = 0x3E01 => "LOGICAL UNIT FAILURE",
         /// Time-out in the unit.
         TimeoutOnLogicalUnit = 0x3E02 => "TIMEOUT ON LOGICAL UNIT",
@@ -180,9 +180,9 @@ code! {
         MicrocodeChanged = 0x3F01 => "MICROCODE HAS BEEN CHANGED",
         /// INQUIRY data changed.
         InquiryDataChanged = 0x3F03 => "INQUIRY DATA HAS CHANGED",
-        /// Units came or went.
+        /// Units were added or removed.
         ReportedLunsDataChanged = 0x3F0E => "REPORTED LUNS DATA HAS CHANGED",
-        /// The device fails.
+        /// The device failed.
         InternalTargetFailure = 0x4400 => "INTERNAL TARGET FAILURE",
         /// A message failed.
         MessageError = 0x4300 => "MESSAGE ERROR",
@@ -260,7 +260,7 @@ impl FieldPointer {
 
 /// Length of fixed format sense data as UFS sends it, bytes.
 pub const FIXED_LENGTH: usize = 18;
-/// Most bytes [`Sense::emit_descriptor`] writes.
+/// Maximum bytes that [`Sense::emit_descriptor`] writes.
 pub const DESCRIPTOR_LENGTH_MAX: usize = 8 + 12 + 12 + 8 + 4 + 4;
 
 /// Sense data.

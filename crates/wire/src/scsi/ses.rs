@@ -1,9 +1,9 @@
 //! Pages of SCSI enclosure services (SES-3 clause 6), read by RECEIVE DIAGNOSTIC RESULTS and
 //! written by SEND DIAGNOSTIC.
 //!
-//! The configuration page gives the types of elements and how many there are of each. All other
-//! pages list elements in that order: for each type, first an overall entry for all of its elements
-//! and then one for each.
+//! The configuration page lists the types of elements and the number of elements of each. All other
+//! pages list elements in that order: for each type an overall entry, then one entry for each of
+//! its elements.
 
 use super::text::Text;
 use crate::bytes::{array, be16, be32, be64, put};
@@ -38,13 +38,13 @@ code! {
     pub enum ElementType: u8 {
         /// Not specified.
         Unspecified = 0x00 => "Unspecified",
-        /// A slot of a device.
+        /// A device slot.
         DeviceSlot = 0x01 => "Device Slot",
         /// A power supply.
         PowerSupply = 0x02 => "Power Supply",
         /// A fan.
         Cooling = 0x03 => "Cooling",
-        /// A thermometer.
+        /// A temperature sensor.
         Temperature = 0x04 => "Temperature Sensors",
         /// A door.
         Door = 0x05 => "Door Lock",
@@ -60,7 +60,7 @@ code! {
         Voltage = 0x12 => "Voltage Sensor",
         /// A current sensor.
         Current = 0x13 => "Current Sensor",
-        /// A slot of a device in an array.
+        /// A device slot in an array.
         ArrayDeviceSlot = 0x17 => "Array Device Slot",
         /// A SAS expander.
         SasExpander = 0x18 => "SAS Expander",
@@ -134,7 +134,7 @@ const fn truncated(needed: usize, got: usize) -> WireError {
 pub struct EnclosureDescriptor {
     /// SUBENCLOSURE IDENTIFIER; 0 is the primary one.
     pub subenclosure: u8,
-    /// Number of its types of elements.
+    /// Number of its element types.
     pub types: u8,
     /// ENCLOSURE LOGICAL IDENTIFIER.
     pub identifier: u64,
@@ -176,12 +176,12 @@ impl EnclosureDescriptor {
     }
 }
 
-/// A type of element.
+/// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeDescriptor<'a> {
     /// The element type.
     pub element: ElementType,
-    /// Most elements of this type.
+    /// Maximum number of elements of this type.
     pub possible: u8,
     /// The subenclosure that holds them.
     pub subenclosure: u8,
@@ -200,7 +200,7 @@ impl TypeDescriptor<'_> {
 /// The configuration page.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration<'a> {
-    /// Incremented when the configuration changes; other pages must have the same.
+    /// Incremented when the configuration changes; other pages must carry the same value.
     pub generation: u32,
     /// The primary enclosure.
     pub enclosure: EnclosureDescriptor,
@@ -212,7 +212,7 @@ impl<'a> Configuration<'a> {
     /// Parses the page.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it is shorter than it says.
+    /// [`WireError::Truncated`] if it is shorter than its length field says.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (mut rest, generation) = body(bytes, Page::Configuration)?;
         let (mut types, mut primary) = (0, None);
@@ -311,7 +311,7 @@ impl SasSlot {
     }
 }
 
-/// The slots of the additional element status page that SAS describes.
+/// The slots that the additional element status page describes for SAS.
 ///
 /// # Errors
 /// As [`Configuration::parse`].

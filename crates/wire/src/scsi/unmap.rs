@@ -7,7 +7,7 @@ use crate::error::WireError;
 pub const HEADER_LENGTH: usize = 8;
 /// Length of a block descriptor, bytes.
 pub const DESCRIPTOR_LENGTH: usize = 16;
-/// Most descriptors a list can have: its length is 16 bits.
+/// Maximum number of descriptors in a list: its length is 16 bits.
 pub const DESCRIPTORS_MAX: usize = (u16::MAX as usize - HEADER_LENGTH) / DESCRIPTOR_LENGTH;
 
 /// A range to unmap.
@@ -54,7 +54,7 @@ pub fn parse(bytes: &[u8]) -> Result<impl Iterator<Item = UnmapRange> + '_, Wire
     if descriptors + HEADER_LENGTH > data_length.max(HEADER_LENGTH) {
         return Err(WireError::BadField("UNMAP BLOCK DESCRIPTOR DATA LENGTH"));
     }
-    // If the length is not a multiple of a descriptor, the rest is ignored.
+    // If the length is not a multiple of a descriptor's, the rest is ignored.
     let end = HEADER_LENGTH + descriptors / DESCRIPTOR_LENGTH * DESCRIPTOR_LENGTH;
     WireError::check_len(bytes, end)?;
     let list = bytes[HEADER_LENGTH..end].chunks_exact(DESCRIPTOR_LENGTH);

@@ -35,8 +35,8 @@ pub struct VpdView<'a> {
 }
 
 impl<'a> VpdView<'a> {
-    /// Checks the length once. Anything after PAGE LENGTH is cut off; what was not read of the page
-    /// counts as absent.
+    /// Checks the length once. Anything after PAGE LENGTH is cut off; parts of the page that were
+    /// not read count as absent.
     ///
     /// # Errors
     /// [`WireError::Truncated`] below four bytes.

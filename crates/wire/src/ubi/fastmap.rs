@@ -12,11 +12,11 @@ use crate::field::{Big, Field, fields};
 pub const SUPERBLOCK_VOLUME: u32 = LAYOUT_VOLUME + 1;
 /// Volume id of the other blocks (`UBI_FM_DATA_VOLUME_ID`).
 pub const DATA_VOLUME: u32 = LAYOUT_VOLUME + 2;
-/// The anchor is one of this many first blocks (`UBI_FM_MAX_START`).
+/// The anchor lies within this many blocks from the start (`UBI_FM_MAX_START`).
 pub const START_MAX: u32 = 64;
-/// Most blocks of a fastmap (`UBI_FM_MAX_BLOCKS`).
+/// Maximum number of blocks of a fastmap (`UBI_FM_MAX_BLOCKS`).
 pub const BLOCKS_MAX: usize = 32;
-/// Most blocks in a pool (`UBI_FM_MAX_POOL_SIZE`).
+/// Maximum number of blocks in a pool (`UBI_FM_MAX_POOL_SIZE`).
 pub const POOL_MAX: usize = 256;
 /// Marks a logical block without a physical one (`UBI_LEB_UNMAPPED`).
 pub const UNMAPPED: u32 = u32::MAX;
@@ -128,7 +128,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 312;
     /// Offset of `data_crc`.
     pub const CRC_OFFSET: usize = sb::DATA_CRC.start();
@@ -184,7 +184,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 32;
 
     /// Reads the header that follows the superblock.
@@ -226,7 +226,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 1048;
 
     /// Reads a pool.
@@ -265,7 +265,7 @@ pub struct EraseCounter {
 }
 
 impl EraseCounter {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 8;
 
     /// Reads one entry.
@@ -316,7 +316,7 @@ pub struct FastmapVolume {
 }
 
 impl FastmapVolume {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 32;
 
     /// Reads a volume header.
@@ -353,7 +353,7 @@ pub struct MapHeader {
 }
 
 impl MapHeader {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = 8;
 
     /// Reads the start of a map.

@@ -50,7 +50,7 @@ pub enum HeaderError {
     Short,
     /// Every byte is 0xFF: nothing was ever written here.
     Erased,
-    /// The first word is something else.
+    /// The first word is not the magic number.
     Magic(u32),
     /// The checksum does not match.
     Crc {
@@ -61,7 +61,7 @@ pub enum HeaderError {
     },
     /// A version this implementation does not know.
     Version(u8),
-    /// The checksum is right and the named field has a value it must not have.
+    /// The checksum is right, but the named field has an invalid value.
     Field(&'static str),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for HeaderError {
 
 impl core::error::Error for HeaderError {}
 
-/// Checks what both headers have in common and cuts `bytes` to the header.
+/// Checks what both headers have in common and truncates `bytes` to the header.
 fn frame(bytes: &[u8], magic: u32) -> Result<&[u8; 64], HeaderError> {
     let header: &[u8; 64] = bytes.first_chunk().ok_or(HeaderError::Short)?;
     if header.iter().all(|&byte| byte == 0xff) {
@@ -107,7 +107,7 @@ fn crc(header: &[u8; 64]) -> u32 {
     crc32(&header[..both::HDR_CRC.start()])
 }
 
-/// Writes what both headers have in common around the fields of one of them.
+/// Writes the fields common to both headers around those of one of them.
 fn finish(mut header: [u8; 64], magic: u32) -> [u8; 64] {
     both::MAGIC.put(&mut header, magic);
     both::VERSION.put(&mut header, VERSION);
@@ -125,8 +125,7 @@ pub struct EcHeader {
     pub vid_header_offset: u32,
     /// Offset of the data, bytes from the start of the block.
     pub data_offset: u32,
-    /// Number of the image with which this block was written; the same on the whole device, 0 on
-    /// old ones.
+    /// Number of the image that wrote this block; the same across the whole device, 0 on old ones.
     pub image_sequence: u32,
 }
 
@@ -169,7 +168,7 @@ impl EcHeader {
 pub enum VolumeKind {
     /// Blocks are written and unmapped at will; the data has no checksum.
     Dynamic,
-    /// Written once as a whole, every block with size and checksum of its data.
+    /// Written once as a whole; every block states the size and checksum of its data.
     Static,
 }
 
@@ -254,7 +253,7 @@ pub struct VidHeader {
     pub data_pad: u32,
     /// Checksum of the first `data_size` data bytes.
     pub data_crc: u32,
-    /// Device-wide counter, incremented for each of these headers written; the higher is newer.
+    /// Device-wide counter, incremented for each such header written; the higher is newer.
     pub sequence: u64,
 }
 

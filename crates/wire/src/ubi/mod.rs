@@ -20,9 +20,9 @@ pub const EC_MAGIC: u32 = 0x5542_4923;
 pub const VID_MAGIC: u32 = 0x5542_4921;
 /// The only version.
 pub const VERSION: u8 = 1;
-/// Bytes of an erase counter header.
+/// Bytes in an erase counter header.
 pub const EC_HEADER_SIZE: usize = 64;
-/// Bytes of a volume identifier header.
+/// Bytes in a volume identifier header.
 pub const VID_HEADER_SIZE: usize = 64;
 /// Largest erase counter (`UBI_MAX_ERASECOUNTER`).
 pub const ERASE_COUNTER_MAX: u64 = 0x7fff_ffff;
@@ -34,7 +34,7 @@ pub const INTERNAL_VOLUME_START: u32 = 0x7fff_ffff - 4096;
 pub const LAYOUT_VOLUME: u32 = INTERNAL_VOLUME_START;
 /// Logical erase blocks of the layout volume.
 pub const LAYOUT_VOLUME_LEBS: u32 = 2;
-/// Bytes of a volume table record.
+/// Bytes in a volume table record.
 pub const RECORD_SIZE: usize = 172;
 /// Longest volume name, bytes.
 pub const NAME_MAX: usize = 127;

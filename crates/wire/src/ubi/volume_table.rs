@@ -48,7 +48,7 @@ pub enum RecordError {
         /// Of the bytes given.
         computed: u32,
     },
-    /// The checksum is right and the named field has a value it must not have.
+    /// The checksum is right, but the named field has an invalid value.
     Field(&'static str),
 }
 
@@ -94,7 +94,7 @@ const EMPTY: [u8; RECORD_SIZE] = {
 
 impl VolumeRecord {
     /// A dynamic volume with alignment 1 and no flags; `None` if the name is empty, too long or
-    /// holds a NUL.
+    /// contains a NUL.
     pub fn new(name: &[u8], reserved_pebs: u32) -> Option<Self> {
         if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
             return None;

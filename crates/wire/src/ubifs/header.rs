@@ -32,7 +32,7 @@ pub enum NodeKind {
     Entry,
     /// A name of an extended attribute.
     XattrEntry,
-    /// A file became shorter.
+    /// A file was truncated.
     Truncation,
     /// Fills a gap.
     Padding,
@@ -137,7 +137,7 @@ pub enum Group {
 pub enum NodeError {
     /// The bytes end before the header does, or before the length in it.
     Short,
-    /// The first word is something else.
+    /// The first word is not the magic number.
     Magic(u32),
     /// The length in the header is impossible for this type of node.
     Length(u32),
@@ -148,9 +148,9 @@ pub enum NodeError {
         /// Of the bytes given.
         computed: u32,
     },
-    /// The checksum is right and the type is not the expected one.
+    /// The checksum is right, but the type is not the expected one.
     Kind(NodeKind),
-    /// The checksum is right and the named field has a value it must not have.
+    /// The checksum is right, but the named field has an invalid value.
     Field(&'static str),
 }
 
@@ -176,7 +176,7 @@ impl core::error::Error for NodeError {}
 pub struct Header {
     /// File system wide counter, incremented for each node written.
     pub sequence: u64,
-    /// Bytes of the node, header included.
+    /// Bytes in the node, header included.
     pub length: u32,
     /// The type of the node.
     pub kind: NodeKind,

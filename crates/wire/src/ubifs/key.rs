@@ -1,4 +1,4 @@
-//! Keys: what the index is sorted by.
+//! Keys, by which the index is sorted.
 
 use core::fmt;
 
@@ -78,7 +78,7 @@ impl KeyHash {
 pub struct Key(u64);
 
 impl Key {
-    /// Bytes of a key in the index; key fields in nodes have 16, the last eight zero.
+    /// Bytes per key in the index; key fields in nodes have 16, the last eight zero.
     pub const SIZE: usize = 8;
     /// Largest block number or hash.
     pub const VALUE_MAX: u32 = 0x1fff_ffff;

@@ -1,8 +1,8 @@
 //! The LEB properties tree (LPT): free and dirty bytes of every LEB of the main area.
 //!
 //! A tree of fan-out four, created with the file system: leaves (pnodes) hold the properties of
-//! four LEBs each, inner nodes (nnodes) the positions of their four children. There are two tables
-//! beside it: `ltab`, the free and dirty bytes of the tree's own LEBs, and, only in the big model,
+//! four LEBs each, inner nodes (nnodes) the positions of their four children. Two tables accompany
+//! it: `ltab`, the free and dirty bytes of the tree's own LEBs, and, only in the big model,
 //! `lsave`, the numbers of LEBs to look at first. All four are packed bit by bit, low bits first,
 //! with fields as narrow as the file system's size allows ([`LptFormat`]); each starts with a
 //! CRC-16 and four bits of type. In the big model, nodes also hold their number.
@@ -67,7 +67,7 @@ pub enum LptError {
     },
     /// A node of another type than expected.
     Kind(LptKind),
-    /// The checksum is right and the named field has a value it must not have.
+    /// The checksum is right, but the named field has an invalid value.
     Field(&'static str),
 }
 
@@ -120,13 +120,13 @@ pub struct LptFormat {
     pub lpt_spc_bits: u32,
     pub pcnt_bits: u32,
     pub lnum_bits: u32,
-    /// Bytes of a leaf.
+    /// Bytes in a leaf.
     pub pnode_size: usize,
-    /// Bytes of an inner node.
+    /// Bytes in an inner node.
     pub nnode_size: usize,
-    /// Bytes of the table of the tree's LEBs.
+    /// Bytes in the table of the tree's LEBs.
     pub ltab_size: usize,
-    /// Bytes of the table of interesting LEBs; 0 in the small model.
+    /// Bytes in the table of interesting LEBs; 0 in the small model.
     pub lsave_size: usize,
     /// Levels of inner nodes: the root's level; leaves have level 0.
     pub height: u32,
@@ -142,7 +142,7 @@ pub struct LptFormat {
     pub leb_count_max: u32,
     /// Entries of the table of interesting LEBs.
     pub lsave_count: u32,
-    /// Bytes of a LEB.
+    /// Bytes per LEB.
     pub leb_size: u32,
 }
 
@@ -221,7 +221,7 @@ impl LptFormat {
         (number ^ (1 << shift)) | ((LPT_FANOUT as u32 + at) << shift)
     }
 
-    /// Bytes of a node of this kind; 0 for an unknown one.
+    /// Bytes in a node of this kind; 0 for an unknown one.
     pub fn node_size(&self, kind: LptKind) -> usize {
         match kind {
             LptKind::Pnode => self.pnode_size,
@@ -492,7 +492,7 @@ struct BitReader<'a> {
 }
 
 impl BitReader<'_> {
-    /// The next `bits` (at most 32); the node's size covers them.
+    /// The next `bits` (at most 32), which the node's size covers.
     fn take(&mut self, bits: u32) -> u32 {
         let (first, shift) = (self.at / 8, self.at % 8);
         let mut word = [0; 8];

@@ -37,39 +37,39 @@ pub const NODE_ALIGNMENT: u32 = 8;
 pub const BLOCK_SIZE: u32 = 4096;
 /// Fills gaps too short for a padding node (`UBIFS_PADDING_BYTE`).
 pub const PADDING_BYTE: u8 = 0xce;
-/// Bytes of the header of every node.
+/// Bytes in the header of every node.
 pub const HEADER_SIZE: usize = 24;
-/// Bytes of an inode node without its data.
+/// Bytes in an inode node without its data.
 pub const INODE_NODE_SIZE: usize = 160;
-/// Most bytes of inline data: symlink target, device number, extended attribute value.
+/// Maximum bytes of inline data: symlink target, device number, extended attribute value.
 pub const INLINE_DATA_MAX: usize = 4096;
-/// Bytes of a data node without its data.
+/// Bytes in a data node without its data.
 pub const DATA_NODE_SIZE: usize = 48;
-/// Bytes of a directory entry node without its name and the NUL after it.
+/// Bytes in a directory entry node without its name and the NUL after it.
 pub const ENTRY_NODE_SIZE: usize = 56;
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 255;
-/// Bytes of a truncation node.
+/// Bytes in a truncation node.
 pub const TRUNCATION_NODE_SIZE: usize = 56;
-/// Bytes of a padding node; the padding follows it.
+/// Bytes in a padding node; the padding follows it.
 pub const PADDING_NODE_SIZE: usize = 28;
-/// Bytes of a superblock node.
+/// Bytes in a superblock node.
 pub const SUPERBLOCK_NODE_SIZE: usize = 4096;
-/// Bytes of a master node.
+/// Bytes in a master node.
 pub const MASTER_NODE_SIZE: usize = 512;
-/// Bytes of a log reference node.
+/// Bytes in a log reference node.
 pub const REFERENCE_NODE_SIZE: usize = 64;
-/// Bytes of an index node without its branches.
+/// Bytes in an index node without its branches.
 pub const INDEX_NODE_SIZE: usize = 28;
-/// Bytes of a branch without its hash.
+/// Bytes in a branch without its hash.
 pub const BRANCH_SIZE: usize = 20;
-/// Bytes of a commit start node.
+/// Bytes in a commit start node.
 pub const COMMIT_START_NODE_SIZE: usize = 32;
-/// Bytes of an orphan node without its inode numbers.
+/// Bytes in an orphan node without its inode numbers.
 pub const ORPHAN_NODE_SIZE: usize = 32;
 /// The only kind of signature in a signature node: a PKCS#7 message.
 pub const SIGNATURE_PKCS7: u32 = 1;
-/// Bytes of a signature node without its signature.
+/// Bytes in a signature node without its signature.
 pub const SIGNATURE_NODE_SIZE: usize = 64;
 /// Longest hash an authenticated file system stores (`UBIFS_MAX_HASH_LEN`).
 pub const HASH_MAX: usize = 64;
@@ -87,7 +87,7 @@ pub const FIRST_INODE: u32 = 64;
 pub const LEB_SIZE_MIN: u32 = 15 * 1024;
 /// Largest LEB, bytes; a bound of this implementation (mkfs.ubifs stops at 2 MiB).
 pub const LEB_SIZE_MAX: u32 = 64 * 1024 * 1024;
-/// Fewest LEBs of a mounted file system; an image that was never mounted may be shorter.
+/// Minimum LEBs of a mounted file system; an image that was never mounted may be shorter.
 pub const LEBS_MIN: u32 = 17;
 /// Newest format version this implementation writes and reads.
 pub const FORMAT_VERSION: u32 = 5;

@@ -141,7 +141,7 @@ pub struct DirectoryEntry<'a> {
     pub kind: EntryKind,
     /// Inode of the directory or host, and hash of the name.
     pub key: Key,
-    /// What it names; 0 deletes the name.
+    /// The inode it names; 0 deletes the name.
     pub inode: u64,
     /// Kind of file (`UBIFS_ITYPE_*`): 0 regular, 1 directory, 2 symlink, 3 block device,
     /// 4 character device, 5 FIFO, 6 socket.
@@ -152,7 +152,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// A file became shorter (`ubifs_trun_node`).
+/// A file was truncated (`ubifs_trun_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
     /// Its inode number.
@@ -248,12 +248,12 @@ pub struct Reference {
 /// Format of branches: with a hash after the key or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BranchFormat {
-    /// Bytes of the hash; 0 unless the file system is authenticated.
+    /// Bytes in the hash; 0 unless the file system is authenticated.
     pub hash_len: u8,
 }
 
 impl BranchFormat {
-    /// Bytes of one branch.
+    /// Bytes in one branch.
     pub fn branch_size(self) -> usize {
         BRANCH_SIZE + usize::from(self.hash_len)
     }
@@ -266,7 +266,7 @@ pub struct Branch<'a> {
     pub lnum: u32,
     /// Offset in it, bytes.
     pub offset: u32,
-    /// Bytes of the node.
+    /// Bytes in the node.
     pub length: u32,
     /// The node's key; for an index node, the smallest key below it.
     pub key: Key,
@@ -425,7 +425,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Bytes of the node, without alignment.
+    /// Bytes in the node, without alignment.
     pub fn size(&self) -> usize {
         match self {
             Self::Inode(node) => INODE_NODE_SIZE + node.data.len(),
@@ -480,12 +480,12 @@ impl NodeKind {
     }
 }
 
-/// Fewest and most bytes of a node of this kind.
+/// Minimum and maximum bytes of a node of this kind.
 fn lengths(kind: NodeKind) -> (usize, usize) {
     let fixed = |size| (size, size);
     match kind {
         NodeKind::Inode => (INODE_NODE_SIZE, INODE_NODE_SIZE + INLINE_DATA_MAX),
-        // A cipher may pad the block; no compressor is used if it makes it longer.
+        // A cipher may pad the block; no compressor is used if it would make it longer.
         NodeKind::Data => (DATA_NODE_SIZE + 1, DATA_NODE_SIZE + 2 * super::BLOCK_SIZE as usize),
         NodeKind::Entry | NodeKind::XattrEntry => {
             (ENTRY_NODE_SIZE + 1, ENTRY_NODE_SIZE + NAME_MAX + 1)

@@ -44,7 +44,7 @@ fields! {
 /// Bytes of a superblock node that hold its HMAC.
 pub const SUPERBLOCK_HMAC: Range<usize> = sb::HMAC.range();
 
-/// Fewest LEBs in the main area: index, data, garbage collection.
+/// Minimum LEBs in the main area: index, data, garbage collection.
 const MAIN_LEBS_MIN: u32 = 3;
 
 /// Flags of the superblock (`UBIFS_FLG_*`).
@@ -62,7 +62,7 @@ impl SuperblockFlags {
     pub const ENCRYPTION: Self = Self(0x10);
     /// The file system is authenticated.
     pub const AUTHENTICATION: Self = Self(0x20);
-    /// All that are defined.
+    /// All defined flags.
     pub const KNOWN: Self = Self(0x3e);
 
     /// Whether every flag of `other` is set.
@@ -82,13 +82,13 @@ pub struct Superblock {
     pub flags: SuperblockFlags,
     /// Smallest unit of writing, bytes.
     pub min_io_size: u32,
-    /// Bytes of a LEB.
+    /// Bytes per LEB.
     pub leb_size: u32,
     /// LEBs in use.
     pub leb_count: u32,
     /// LEBs it may grow to.
     pub leb_count_max: u32,
-    /// Most bytes in the journal.
+    /// Maximum bytes in the journal.
     pub bud_bytes_max: u64,
     /// LEBs of the log.
     pub log_lebs: u32,
@@ -98,7 +98,7 @@ pub struct Superblock {
     pub orphan_lebs: u32,
     /// Journal heads of the data kind; 1.
     pub journal_heads: u32,
-    /// Most branches of an index node.
+    /// Maximum branches of an index node.
     pub fanout: u32,
     /// Entries in the LEB properties tree's table of interesting LEBs.
     pub lsave_count: u32,
@@ -110,7 +110,7 @@ pub struct Superblock {
     pub reserved_owner: u32,
     /// Who may use the reserved pool: group.
     pub reserved_group: u32,
-    /// Bytes of the reserved pool.
+    /// Size of the reserved pool, bytes.
     pub reserved_size: u64,
     /// Granularity of times, nanoseconds.
     pub time_granularity: u32,
@@ -204,7 +204,7 @@ impl Superblock {
         BranchFormat { hash_len }
     }
 
-    /// Most bytes of an index node.
+    /// Maximum bytes of an index node.
     pub fn index_node_max(&self) -> usize {
         INDEX_NODE_SIZE + self.fanout as usize * self.branch_format().branch_size()
     }
@@ -254,7 +254,7 @@ impl Superblock {
     fn check_areas(&self) -> Result<(), LayoutError> {
         let refuse = |field, value| Err(LayoutError { field, value: u64::from(value) });
         // An image from mkfs.ubifs is as short as possible and grows when first mounted. The
-        // minimum size of a file system therefore applies to its maximum.
+        // minimum size therefore applies to the size to which it may grow.
         if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count_max) {
             return refuse("max_leb_cnt", self.leb_count_max);
         }
@@ -297,7 +297,7 @@ impl Superblock {
     }
 }
 
-/// Bytes of a hash by Linux's number for the algorithm (`enum hash_algo`); 0 if unknown.
+/// Bytes in a hash by Linux's number for the algorithm (`enum hash_algo`); 0 if unknown.
 fn hash_len(algorithm: u16) -> u8 {
     match algorithm {
         0 | 1 | 8 | 14 => 16,   // MD4, MD5, RIPEMD-128, Tiger-128
@@ -316,7 +316,7 @@ fn hash_len(algorithm: u16) -> u8 {
 /// The LEBs of each area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of a LEB.
+    /// Bytes per LEB.
     pub leb_size: u32,
     /// The log.
     pub log: Range<u32>,

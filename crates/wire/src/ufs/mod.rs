@@ -1,6 +1,6 @@
 //! UFS: host controller interface (JESD223), device (JESD220), link (UniPro).
 //!
-//! | Module | What |
+//! | Module | Contents |
 //! |---|---|
 //! | [`registers`] | UFSHCI registers and their bits |
 //! | [`uic`] | UIC commands, their results, UniPro and M-PHY attributes |

@@ -1,11 +1,11 @@
-//! Physical region description table (JESD223 6.1.2): the location of the data of a transfer
-//! request. Little-endian, 16 bytes per entry.
+//! Physical region description table (JESD223 6.1.2): the location of a transfer request's data.
+//! Little-endian, 16 bytes per entry.
 
 use crate::bytes::{le32, le64, put};
 
 /// Length of an entry, bytes.
 pub const LENGTH: usize = 16;
-/// Most bytes one entry can describe.
+/// Maximum bytes that one entry can describe.
 pub const ENTRY_MAX: u32 = 256 * 1024;
 /// Alignment of an entry's address and length, bytes.
 pub const ALIGNMENT: u32 = 4;

@@ -231,7 +231,7 @@ pub struct AdvancedRpmb {
 impl AdvancedRpmb {
     /// Length of the segment, bytes.
     pub const LENGTH: usize = 64;
-    /// bLength: length of the segment in units of 32 bytes, also given in the header of the unit.
+    /// bLength: length of the segment in units of 32 bytes, also given in the header of the UPIU.
     pub const EHS_LENGTH: u8 = 2;
     /// bEHSType of RPMB.
     pub const EHS_TYPE: u8 = 1;
@@ -302,7 +302,7 @@ pub const ADVANCED_MODE: u8 = 1 << 4;
 code! {
     /// WPT: how the flag of a secure write protect area behaves.
     pub enum WriteProtectType: u8 {
-        /// The flag is kept over power cycles.
+        /// The flag survives power cycles.
         NonVolatile = 0 => "NV-type",
         /// The flag is cleared by a power cycle.
         Power = 1 => "P-type",
@@ -354,7 +354,7 @@ pub struct SecureWriteProtectView<'a> {
 }
 
 impl<'a> SecureWriteProtectView<'a> {
-    /// Most areas of one logical unit.
+    /// Maximum number of areas of one logical unit.
     pub const ENTRIES_MAX: usize = 4;
     const ENTRIES_OFFSET: usize = 16;
 
@@ -383,7 +383,7 @@ impl<'a> SecureWriteProtectView<'a> {
         entries.map(|entry| SecureWriteProtectEntry::parse(&array(entry, 0)))
     }
 
-    /// Writes a block. Returns whether there are at most four areas; if not, nothing is written.
+    /// Writes a block. If there are more than four areas, writes nothing and returns `false`.
     #[must_use]
     pub fn emit(
         lun: u8,

@@ -63,7 +63,7 @@ code! {
         InvalidCommandTableAttributes = 0x01 => "INVALID_CMD_TABLE_ATTR",
         /// The PRDT is invalid.
         InvalidPrdtAttributes = 0x02 => "INVALID_PRDT_ATTR",
-        /// The device transfers another amount of data than the PRDT describes.
+        /// The device transferred a different amount of data than the PRDT describes.
         MismatchDataBufferSize = 0x03 => "MISMATCH_DATA_BUF_SIZE",
         /// The response UPIU is longer than the space for it.
         MismatchResponseUpiuSize = 0x04 => "MISMATCH_RESP_UPIU_SIZE",

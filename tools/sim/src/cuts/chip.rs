@@ -96,7 +96,7 @@ impl Chip {
         }
     }
 
-    /// Maximum number of bytes that one operation programs; they are between multiples of that.
+    /// Maximum number of bytes that one operation programs, never across a multiple of it.
     pub fn program_size(&self) -> u32 {
         match self {
             Self::Nor(chip) => chip.profile().buffer_size,

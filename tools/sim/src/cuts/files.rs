@@ -85,7 +85,7 @@ pub trait Stack: 'static {
     const RENAME_DOUBLES: bool;
     /// The most severe finding that the checker may report after a cut.
     const LEFT_BEHIND: Severity;
-    /// Whether a block of content may be partly new, because a page goes into two nodes.
+    /// Whether a block of content may be partly new, because a page is split into two nodes.
     const SPLITS_BLOCKS: bool;
 
     /// A new chip.

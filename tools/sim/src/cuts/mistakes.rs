@@ -21,8 +21,8 @@ pub enum Mistake {
     SkippedSync,
     /// One erase in three is reported done without being done.
     SkippedErase,
-    /// Data that a recovery copies is read again for the copy, and not judged again: the verdict is
-    /// from one read of the page, the copy from another.
+    /// Data that a recovery copies is read again for the copy, and not judged again: the verdict
+    /// comes from one read of the page, the copy from another.
     SecondLook,
     /// Data that a recovery copies is used in its old place, and copied only at a sync or when it
     /// is erased.

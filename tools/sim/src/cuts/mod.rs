@@ -94,7 +94,7 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// Every operation, in every way that differs from its neighbours', not nested.
+    /// Every operation, torn in every way that differs from its neighbours', not nested.
     fn default() -> Self {
         let tears = vec![Tear::Early, Tear::Half, Tear::Late, Tear::After];
         let failing = vec![];

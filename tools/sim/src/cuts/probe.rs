@@ -17,7 +17,7 @@ const PROGRAM_MIN: usize = 64;
 const TABLE_OPERATIONS: u64 = 64;
 /// Number of attaches that are broken off before one completes.
 const BROKEN_OFF: u32 = 2;
-/// A broken-off attach makes fewer calls than a power of two; its exponent is below this.
+/// A broken-off attach makes fewer calls than a power of two whose exponent is below this.
 const CALLS_LOG2: u64 = 11;
 
 /// Receives every fork.

@@ -92,7 +92,7 @@ coordinate! {
 }
 
 coordinate! {
-    /// The later behaviour of cells that a cut left in between.
+    /// The later behaviour of cells that a cut left half programmed or half erased.
     Cells {
         /// They read as they were left.
         Settled = "settled",
@@ -112,7 +112,7 @@ coordinate! {
         Tool = "tool",
         /// A program that does no background work and never closes anything.
         Bare = "bare",
-        /// A program whose first attaches are broken off half way and begun again.
+        /// A program whose first attaches are broken off half way and restarted.
         Hasty = "hasty",
         /// A program with several other volumes, one of which changes at every start.
         Several = "several",

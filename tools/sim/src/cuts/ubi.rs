@@ -282,7 +282,7 @@ impl UbiScenario {
         UbiDevice::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
     }
 
-    /// Attaches what a cut left by its fastmap and by a scan, on copies, and compares them.
+    /// Attaches copies of what a cut left, by its fastmap and by a scan, and compares them.
     fn agree(&self, flash: &Probe, knowledge: &Knowledge) -> Result<(), String> {
         let (fast, slow) = self.attached.get();
         let copies = [(); 2].map(|()| Probe::new(flash.fork(), None, None));
@@ -446,8 +446,8 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
     for (peb, (known, block)) in one.erase_counters().zip(ubi.blocks()).enumerate() {
         // If a header was lost there is no counter.
         let (Some(known), Some(counter)) = (known, block.erase_counter) else { continue };
-        // If a header was being written, it may be readable at one time and not at another; the
-        // block may have been erased more than once since the fastmap was written.
+        // If a header was being written, it may be readable one time and not the next; the block
+        // may have been erased more than once since the fastmap was written.
         let is_torn = known < counter
             && block.content == Content::Free
             && flash.with(|chip| chip.is_torn(peb as u32));
@@ -596,11 +596,11 @@ fn against(
     Ok(())
 }
 
-/// How LEBs are read here and programmed there, bytes.
+/// Sizes in bytes: how LEBs are read here and programmed on the chip.
 struct Way {
     /// Number of bytes read at a time.
     unit: usize,
-    /// Maximum number of bytes programmed at a time, between multiples of that in the block.
+    /// Maximum number of bytes programmed at a time, never across a multiple of it in the block.
     program: usize,
     /// Offset of a LEB in its block.
     start: usize,

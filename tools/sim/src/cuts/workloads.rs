@@ -16,7 +16,7 @@ use super::stacks::{Jffs2Stack, Jffs2UbiStack, UbifsStack};
 use super::ubi::{Step, UbiScenario};
 use super::{Plan, Report, explore, steps};
 
-/// Number of LEBs of a UBIFS, if there are that many.
+/// Number of LEBs of a UBIFS, if the chip has that many.
 const UBIFS_LEBS: u32 = 40;
 /// Number of blocks of its chip.
 const UBIFS_BLOCKS: u32 = 52;
@@ -53,7 +53,7 @@ struct Device {
     gear: Gear,
     /// Difference of erase counters at which LEBs are moved.
     wear_threshold: u32,
-    /// It needs leaking cells; its figures are for one chip, a new one.
+    /// It needs leaking cells; its figures hold for one chip only, a new one.
     ages: bool,
 }
 
@@ -275,7 +275,7 @@ impl Workload {
         }
     }
 
-    /// The default settings: on three flashes if possible.
+    /// The default settings: on three flash chips if possible.
     pub fn usual(&self) -> impl Iterator<Item = Setting> {
         let gear = if let Kind::Ubi { how, .. } = self.kind { how.gear } else { Gear::Plain };
         let parts = [Part::Die4, Part::Bch4, Part::Nor].into_iter();
@@ -346,7 +346,7 @@ impl Workload {
     }
 }
 
-/// Number of KiB that this many blocks hold, with two pages of each for headers.
+/// KiB that this many blocks hold, less two pages of each for headers.
 fn capacity(chip: &Chip, blocks: u32) -> u64 {
     let geometry = chip.geometry();
     let leb = geometry.erase_size - 2 * geometry.write_size;

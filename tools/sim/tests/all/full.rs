@@ -1,5 +1,5 @@
-//! A nearly full JFFS2 under random overwrites: garbage collection permanently costs what
-//! arithmetic predicts, and never ends in a flash that takes no more.
+//! A nearly full JFFS2 under random overwrites: garbage collection keeps costing what arithmetic
+//! predicts, and never leaves a flash that accepts no more writes.
 
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};

@@ -1,4 +1,4 @@
-//! UBIFS over UBI over a chip, as a user of the library writes it: with the types themselves, and
+//! UBIFS over UBI over a chip, as a user of the library writes it: directly with the types, and
 //! without `close`. Power fails late in each operation, so that a page is readable now and not the
 //! next time; what was synced stays, and what was readable once stays readable.
 

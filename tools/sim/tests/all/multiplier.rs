@@ -205,9 +205,9 @@ fn a_flush_of_one_device_is_alone_in_that() {
     assert_eq!(other, NotStarted::Full, "nobody misses a deadline meanwhile");
 }
 
-/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names a device other than the first,
-/// as Linux does it: the signature received is that of the first device, and the device selected by
-/// software is ready with it.
+/// A COMRESET as Linux does it, while FIS-based switching stays on and PxFBS.DEV names a device
+/// other than the first: the signature received is that of the first device, and the device
+/// selected by software becomes ready with it.
 #[test]
 fn after_a_comreset_the_link_is_ready_whichever_device_is_looked_at() {
     let rig = three(Switching::Fis, "");
@@ -381,8 +381,8 @@ fn until(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
     panic!("it never comes: {:?}", rig.ports[0].state());
 }
 
-/// No COMRESET makes a list stop. Each bring-up stops it again, and one that then does not stop
-/// either is no reason to give up the port.
+/// No COMRESET makes a list stop. Each bring-up stops the list again; failing once more then is no
+/// reason to give up the port.
 #[test]
 fn a_list_that_does_not_stop_twice_takes_two_resets_of_the_hba() {
     for switching in BOTH {

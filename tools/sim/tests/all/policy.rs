@@ -1,4 +1,4 @@
-//! What the driver does by itself: exception events, WriteBooster, speed and sleep depending on
+//! What the driver does by itself: exception events, WriteBooster, and speed and sleep depending on
 //! load.
 
 use flysch_api::command::{Command, Declined, Ended, Port as _, Scsi};

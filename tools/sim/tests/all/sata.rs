@@ -208,7 +208,7 @@ fn the_queued_error_log_names_the_command_that_failed() {
     assert_eq!(ended(&rig.ends(0, 1)), [Ended::Good]);
 }
 
-/// It is unknown which one failed, so each is retried alone, and reports for itself.
+/// It is unknown which command failed, so each is retried alone and reports for itself.
 #[test]
 fn without_the_log_every_command_tells_for_itself() {
     let mut rig = Rig::disk("medium:lba16,no-log:n1");
@@ -333,7 +333,7 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
     rig.all_good(0);
 }
 
-/// What Linux allows a minute for takes 40 s and two rests; COMRESET helps a device that is stuck
+/// Linux allows a minute, the driver 40 s and two rests; COMRESET helps a device that is stuck
 /// once.
 #[test]
 fn a_device_that_stays_busy_is_given_up_in_time() {

@@ -123,7 +123,7 @@ fn what_worlds_of_multipliers_found_stays_mended() {
 }
 
 /// If one command in fifty takes the controller down, five bring-ups fail in succession, and the
-/// driver gives up the device as Linux would. That was once reported as unreadable data.
+/// driver gives up on the device as Linux would. That was once reported as unreadable data.
 #[test]
 fn a_driver_that_gives_up_is_told_from_data_that_is_lost() {
     for plan in ["fatal:0.02", "link:0.02", "power:0.02"] {
@@ -243,7 +243,7 @@ fn resets_without_a_cause_are_found_though_every_request_ends_well() {
 
 #[test]
 fn a_short_transfer_told_as_done_is_found() {
-    // NVMe has none: what is answered with success is complete. SATA and eMMC have no fault for it.
+    // NVMe has none: what is answered with success is complete. SATA and eMMC have no such fault.
     let [found, ..] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
     assert!(matches!(found, Some(Violation::Data(_))), "{found:?}");
 }

@@ -28,7 +28,7 @@ pub(super) fn transfer_10(c: &[u8; LENGTH]) -> Transfer {
     }
 }
 
-/// A CDB of the 10-byte form as one big-endian number, so that it is built in registers.
+/// A 10-byte CDB as one big-endian number, so that it is built in registers.
 #[inline]
 pub(super) const fn transfer_10_bytes(opcode: u8, t: &Transfer) -> [u8; LENGTH] {
     let cdb = (opcode as u128) << 120
@@ -49,7 +49,7 @@ pub(super) fn transfer_16(c: &[u8; LENGTH]) -> Transfer {
     }
 }
 
-/// A CDB of the 16-byte form, as one big-endian number.
+/// A 16-byte CDB as one big-endian number.
 #[inline]
 pub(super) const fn transfer_16_bytes(opcode: u8, t: &Transfer) -> [u8; LENGTH] {
     let cdb = (opcode as u128) << 120

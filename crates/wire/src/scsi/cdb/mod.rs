@@ -208,7 +208,7 @@ impl Cdb {
     /// Parses a CDB.
     #[inline]
     pub fn parse(c: &[u8; LENGTH]) -> Self {
-        // Numbers, not names: what every I/O executes must not pay for the table of all names.
+        // Numbers, not names: the path of every I/O must not pay for the table of all names.
         const READ_10: u8 = Opcode::Read10.into_bits();
         const WRITE_10: u8 = Opcode::Write10.into_bits();
         const READ_16: u8 = Opcode::Read16.into_bits();
@@ -271,8 +271,8 @@ impl Cdb {
 
     /// The CDB. Numbers too large for their field are truncated, so the caller must choose a long
     /// enough form of the command.
-    // Left to itself the compiler inlines it into a disk's start of a request or does not, by how
-    // it divides the crate: 25 instructions of each request.
+    // Left to itself, the compiler inlines this into a disk's request start or not depending on how
+    // it divides the crate: a difference of 25 instructions per request.
     #[inline(always)]
     pub fn to_bytes(&self) -> [u8; LENGTH] {
         let opcode = self.opcode().into_bits();

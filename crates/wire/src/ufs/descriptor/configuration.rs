@@ -9,7 +9,7 @@ use crate::ufs::query::DescriptorId;
 pub const UNITS_PER_CONFIGURATION: usize = 8;
 
 descriptor! {
-    /// Head of a configuration descriptor. Its bLength is that of the whole descriptor.
+    /// Header of a configuration descriptor. Its bLength is that of the whole descriptor.
     pub struct ConfigurationHeader: Configuration, 0x16 {
         /// 0: this is the last configuration descriptor to be written.
         b_conf_desc_continue: u8 = 0x02, "bConfDescContinue";
@@ -83,7 +83,7 @@ record! {
 /// Positions of the units in a configuration descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigurationLayout {
-    /// Length of the head, bytes.
+    /// Length of the header, bytes.
     pub header: u8,
     /// Length of a unit, bytes.
     pub unit: u8,
@@ -122,7 +122,7 @@ impl ConfigurationLayout {
         if unit < UNITS_PER_CONFIGURATION { descriptor.get_mut(start..end) } else { None }
     }
 
-    /// Writes a whole descriptor: head, units and zeros, with the bLength and bDescriptorType it
+    /// Writes a whole descriptor: header, units and zeros, with the bLength and bDescriptorType it
     /// must have. Returns its length.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl<'a> ConfigurationView<'a> {
         Ok(Self { bytes: view.as_bytes(), layout })
     }
 
-    /// The head.
+    /// The header.
     pub fn header(&self) -> ConfigurationHeader {
         ConfigurationHeader::load(&self.bytes[..usize::from(self.layout.header)])
     }

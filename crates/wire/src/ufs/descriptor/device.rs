@@ -58,7 +58,7 @@ descriptor! {
         b_ud0_base_offset: u8 = 0x1A, "bUD0BaseOffset";
         /// Length of a unit in the configuration descriptor.
         b_ud_config_p_length: u8 = 0x1B, "bUDConfigPLength";
-        /// Most outstanding READY TO TRANSFER requests.
+        /// Maximum outstanding READY TO TRANSFER requests.
         b_device_rtt_cap: u8 = 0x1C, "bDeviceRTTCap";
         /// How often the host should update the clock.
         w_periodic_rtc_update: u16 = 0x1D, "wPeriodicRTCUpdate";
@@ -72,7 +72,7 @@ descriptor! {
         w_device_version: u16 = 0x22, "wDeviceVersion";
         /// Secure write protect areas.
         b_num_secure_wp_area: u8 = 0x24, "bNumSecureWPArea";
-        /// Most data that can be loaded before soldering.
+        /// Maximum data that can be loaded before soldering.
         d_psa_max_data_size: u32 = 0x25, "dPSAMaxDataSize";
         /// Longest bPSAState change.
         b_psa_state_timeout: u8 = 0x29, "bPSAStateTimeout";

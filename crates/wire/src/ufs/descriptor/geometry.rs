@@ -49,27 +49,27 @@ descriptor! {
         /// Memory types: bit 0 normal, 1 system code, 2 non-persistent, 3..6 enhanced 1..4, 15
         /// RPMB.
         w_supported_memory_types: u16 = 0x1E, "wSupportedMemoryTypes";
-        /// Most allocation units of system code memory.
+        /// Maximum allocation units of system code memory.
         d_system_code_max_n_alloc_u: u32 = 0x20, "dSystemCodeMaxNAllocU";
         /// Capacity factor of system code memory, 256 is one.
         w_system_code_cap_adj_fac: u16 = 0x24, "wSystemCodeCapAdjFac";
-        /// Most allocation units of non-persistent memory.
+        /// Maximum allocation units of non-persistent memory.
         d_non_persist_max_n_alloc_u: u32 = 0x26, "dNonPersistMaxNAllocU";
         /// Capacity factor of non-persistent memory.
         w_non_persist_cap_adj_fac: u16 = 0x2A, "wNonPersistCapAdjFac";
-        /// Most allocation units of enhanced memory 1.
+        /// Maximum allocation units of enhanced memory 1.
         d_enhanced1_max_n_alloc_u: u32 = 0x2C, "dEnhanced1MaxNAllocU";
         /// Capacity factor of enhanced memory 1.
         w_enhanced1_cap_adj_fac: u16 = 0x30, "wEnhanced1CapAdjFac";
-        /// Most allocation units of enhanced memory 2.
+        /// Maximum allocation units of enhanced memory 2.
         d_enhanced2_max_n_alloc_u: u32 = 0x32, "dEnhanced2MaxNAllocU";
         /// Capacity factor of enhanced memory 2.
         w_enhanced2_cap_adj_fac: u16 = 0x36, "wEnhanced2CapAdjFac";
-        /// Most allocation units of enhanced memory 3.
+        /// Maximum allocation units of enhanced memory 3.
         d_enhanced3_max_n_alloc_u: u32 = 0x38, "dEnhanced3MaxNAllocU";
         /// Capacity factor of enhanced memory 3.
         w_enhanced3_cap_adj_fac: u16 = 0x3C, "wEnhanced3CapAdjFac";
-        /// Most allocation units of enhanced memory 4.
+        /// Maximum allocation units of enhanced memory 4.
         d_enhanced4_max_n_alloc_u: u32 = 0x3E, "dEnhanced4MaxNAllocU";
         /// Capacity factor of enhanced memory 4.
         w_enhanced4_cap_adj_fac: u16 = 0x42, "wEnhanced4CapAdjFac";
@@ -100,7 +100,7 @@ descriptor! {
 }
 
 impl GeometryDescriptor {
-    /// Most logical units that the device can have.
+    /// Maximum number of logical units.
     pub const fn logical_units_max(&self) -> u8 {
         if self.b_max_number_lu == 1 { 32 } else { 8 }
     }

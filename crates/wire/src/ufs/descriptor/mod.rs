@@ -1,9 +1,9 @@
 //! Descriptors (JESD220 14.1): properties, capabilities and configuration of a device. Big-endian.
 //!
 //! Descriptors are shorter on devices of an older specification and longer on those of a newer one.
-//! bLength is trusted within the bytes that were read, fields beyond it are zero, and
-//! [`Field::set`] leaves bytes without a name alone. Field names are those of the specification in
-//! Rust's spelling: `dNumAllocUnits` is `d_num_alloc_units`.
+//! bLength is trusted as far as bytes were read, fields beyond it are zero, and [`Field::set`]
+//! leaves unnamed bytes alone. Field names are those of the specification in Rust's spelling:
+//! `dNumAllocUnits` is `d_num_alloc_units`.
 
 mod configuration;
 mod device;
@@ -36,7 +36,7 @@ use super::query::DescriptorId;
 use super::upiu::Wlun;
 use crate::error::WireError;
 
-/// Longest descriptor, bytes: bLength has one byte.
+/// Maximum length of a descriptor, bytes: bLength is one byte.
 pub const LENGTH_MAX: usize = 255;
 
 /// Any descriptor as bytes.

@@ -63,7 +63,7 @@ record! {
         d_fbo_max_lba_range_size: u32 = 0x07, "dFBOMaxLBARangeSize";
         /// Smallest range.
         d_fbo_min_lba_range_size: u32 = 0x0B, "dFBOMinLBARangeSize";
-        /// Most ranges.
+        /// Maximum number of ranges.
         b_fbo_max_lba_range_count: u8 = 0x0F, "bFBOMaxLBARangeCount";
         /// Alignment of ranges.
         w_fbo_lba_range_alignment: u16 = 0x10, "wFBOLBARangeAlignment";

@@ -5,7 +5,7 @@ use crate::bytes::put;
 use crate::ufs::query::DescriptorId;
 use core::fmt;
 
-/// Longest string descriptor, bytes.
+/// Maximum length of a string descriptor, bytes.
 pub const STRING_LENGTH_MAX: usize = 0xFE;
 
 /// A string descriptor.
@@ -53,7 +53,7 @@ impl<'a> StringDescriptor<'a> {
     }
 }
 
-/// The text without the spaces and zeros vendors pad with, and without control characters.
+/// The text without the spaces and zeros that vendors pad with, and without control characters.
 impl fmt::Display for StringDescriptor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let padding = |c: &char| *c == ' ' || *c == '\0';

@@ -32,7 +32,7 @@ code! {
         RefClkFreq = 0x0A => "bRefClkFreq",
         /// 1: the configuration descriptor can no longer be written.
         ConfigDescrLock = 0x0B => "bConfigDescrLock",
-        /// Most outstanding READY TO TRANSFER requests.
+        /// Maximum outstanding READY TO TRANSFER requests.
         MaxNumOfRtt = 0x0C => "bMaxNumOfRTT",
         /// Exception events that raise EVENT_ALERT, [`ExceptionEvents`](super::ExceptionEvents).
         ExceptionEventControl = 0x0D => "wExceptionEventControl",

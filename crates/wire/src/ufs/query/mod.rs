@@ -81,7 +81,7 @@ code! {
         ParameterNotReadable = 0xF6 => "Parameter not readable",
         /// The parameter cannot be written, or not at this time.
         ParameterNotWriteable = 0xF7 => "Parameter not writeable",
-        /// The parameter can be written only once, which has happened.
+        /// The parameter can be written only once and already has been.
         ParameterAlreadyWritten = 0xF8 => "Parameter already written",
         /// Invalid length.
         InvalidLength = 0xF9 => "Invalid LENGTH",
@@ -141,8 +141,8 @@ impl DescriptorId {
     }
 }
 
-/// The versions that have something: from a wSpecVersion on (0x0310 for 3.1), and possibly the side
-/// branch 2.2, which got WriteBooster at the same time as 3.1.
+/// The versions that have a feature: from a wSpecVersion on (0x0310 for 3.1), and possibly the side
+/// branch 2.2, which got WriteBooster together with 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The first version of the main line that has it.

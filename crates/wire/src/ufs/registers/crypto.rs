@@ -60,7 +60,7 @@ pub struct CryptoCapEntry {
 }
 
 /// Length of the key field of a configuration entry (CRYPTOCFG), bytes. The two AES keys of an
-/// AES-XTS key are placed at the start of either half.
+/// AES-XTS key are placed at the start of each half.
 pub const CRYPTO_KEY_LENGTH: usize = 64;
 /// Offset of DW16, [`CryptoConfig`], in a configuration entry.
 pub const CRYPTO_CONFIG_OFFSET: u32 = 64;
@@ -83,7 +83,7 @@ pub struct CryptoConfig {
 }
 
 impl CryptoConfig {
-    /// Bytes of a data unit; `None` unless exactly one size is given.
+    /// Bytes per data unit; `None` unless exactly one size is given.
     pub const fn data_unit(self) -> Option<u32> {
         let size = self.dusize() as u32;
         if size.is_power_of_two() { Some(size * 512) } else { None }
@@ -91,7 +91,7 @@ impl CryptoConfig {
 }
 
 impl CryptoKeySize {
-    /// Bytes of a key of this size.
+    /// Bytes in a key of this size.
     pub const fn bytes(self) -> Option<usize> {
         match self {
             Self::Bits128 => Some(16),

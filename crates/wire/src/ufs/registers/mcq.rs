@@ -132,7 +132,7 @@ pub struct McqConfig {
     pub arbitration: u8,
     #[bits(6)]
     __: u8,
-    /// MAC: most active commands minus one.
+    /// MAC: maximum active commands, minus one.
     #[bits(9)]
     pub mac: u16,
     #[bits(15)]
@@ -152,7 +152,7 @@ impl McqConfig {
         self.with_mac((clamped - 1) as u16)
     }
 
-    /// Most active commands.
+    /// Maximum active commands.
     pub const fn active_commands(self) -> u32 {
         self.mac() as u32 + 1
     }

@@ -129,9 +129,9 @@ pub const ESIUBA: u32 = 0x388;
 
 /// Alignment of the two request lists of single doorbell mode, bytes.
 pub const LIST_ALIGNMENT: u64 = 1024;
-/// Most slots a transfer request list can have: one doorbell register.
+/// Maximum number of slots in a transfer request list: one doorbell register.
 pub const TRANSFER_SLOTS_MAX: u32 = 32;
-/// Most slots a task management request list can have.
+/// Maximum number of slots in a task management request list.
 pub const TASK_SLOTS_MAX: u32 = 8;
 
 /// CAP, controller capabilities (JESD223 5.2.1).
@@ -184,7 +184,7 @@ impl Cap {
         self.nutmrs() as u32 + 1
     }
 
-    /// Most active commands in multi-circular queue mode, 1..=256: in that mode NUTRS has eight
+    /// Maximum active commands in multi-circular queue mode, 1..=256: in that mode NUTRS has eight
     /// bits.
     #[inline]
     pub const fn active_commands_max(self) -> u32 {
@@ -399,7 +399,7 @@ code! {
         Busy = 3 => "PWR_BUSY",
         /// The mode exceeds the capabilities of the link.
         ErrorCap = 4 => "PWR_ERROR_CAP",
-        /// The link may be gone.
+        /// The link may be lost.
         FatalError = 5 => "PWR_FATAL_ERROR",
     }
 }

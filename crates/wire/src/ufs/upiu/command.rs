@@ -10,7 +10,7 @@ use bitfield_struct::bitfield;
 pub const COMMAND_EXPECTED_LENGTH_OFFSET: usize = 12;
 /// Offset of the CDB in a COMMAND.
 pub const COMMAND_CDB_OFFSET: usize = 16;
-/// Most bytes of sense data in a RESPONSE.
+/// Maximum bytes of sense data in a RESPONSE.
 pub const SENSE_LENGTH_MAX: usize = 18;
 /// Length of a RESPONSE with sense data and without extra header segments, bytes.
 pub const RESPONSE_LENGTH_MAX: usize = LENGTH + 2 + SENSE_LENGTH_MAX;
@@ -92,7 +92,7 @@ impl CommandUpiu {
     /// Parses a COMMAND.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     #[inline]
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Command)?;
@@ -108,7 +108,7 @@ impl CommandUpiu {
         }
     }
 
-    /// Writes the unit.
+    /// Writes the UPIU.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
@@ -168,7 +168,7 @@ impl CommandUpiu {
     }
 }
 
-/// Two words of 32 bits, in the order of their addresses, as one in this machine's byte order.
+/// Two 32-bit words, in the order of their addresses, as one in this machine's byte order.
 #[inline]
 const fn pair_of(first: u32, second: u32) -> u64 {
     let (first, second) = (first.to_le() as u64, second.to_le() as u64);
@@ -197,7 +197,7 @@ impl ResponseUpiu {
     /// Parses a RESPONSE.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     #[inline]
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Response)?;
@@ -209,7 +209,7 @@ impl ResponseUpiu {
         Self { header, residual_transfer_count: be32(bytes, 12) }
     }
 
-    /// Whether a unit that begins with these words, in the byte order of this machine, is the
+    /// Whether a UPIU that begins with these words, in the byte order of this machine, is the
     /// response to the command with this tag and reports full success: target success, SCSI status
     /// GOOD, nothing missing, and no event to handle.
     #[inline]
@@ -222,7 +222,7 @@ impl ResponseUpiu {
         words[0] & HEAD == head && words[1] & REST == 0
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
@@ -238,8 +238,8 @@ impl ResponseUpiu {
 
     /// The sense data of the RESPONSE that `bytes` starts with; empty if there is none.
     ///
-    /// The length is taken from the sense length field and limited to the bytes that are there. Of
-    /// the data segment length only "not zero" is used, because QEMU 10.0 swaps its bytes.
+    /// The length is taken from the sense length field and limited to the bytes present. Of the
+    /// data segment length only "not zero" is used, because QEMU 10.0 swaps its bytes.
     pub fn sense<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.header.data_segment_length == 0 {
             return &[];
@@ -250,8 +250,8 @@ impl ResponseUpiu {
         &sense[..length]
     }
 
-    /// Writes the unit with sense data (truncated to [`SENSE_LENGTH_MAX`]) and sets the data
-    /// segment length. Returns the length of the unit, padded to a dword; without sense data there
+    /// Writes the UPIU with sense data (truncated to [`SENSE_LENGTH_MAX`]) and sets the data
+    /// segment length. Returns the length of the UPIU, padded to a dword; without sense data there
     /// is no data segment.
     pub fn emit_with_sense(&self, sense: &[u8], bytes: &mut [u8; RESPONSE_LENGTH_MAX]) -> usize {
         let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];

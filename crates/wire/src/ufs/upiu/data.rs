@@ -11,7 +11,7 @@ pub type DataIn = DataUpiu;
 /// READY TO TRANSFER.
 pub type ReadyToTransfer = DataUpiu;
 
-/// Any of the three units, all of which specify a part of a command's data.
+/// Any of the three UPIUs, all of which specify a part of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataUpiu {
     /// The header.
@@ -27,7 +27,7 @@ impl DataUpiu {
         Self { header, data_buffer_offset: be32(bytes, 12), data_transfer_count: be32(bytes, 16) }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         put(bytes, 12, self.data_buffer_offset.to_be_bytes());

@@ -1,9 +1,9 @@
 //! UFS protocol information units (JESD220 10.5 to 10.7), exchanged between host and device.
 //! Big-endian.
 //!
-//! Every unit starts with the 12-byte [`Header`] and has 20 bytes of its own; [`LENGTH`] bytes are
-//! enough for everything except extra header segments and data. Each value holds its header as it
-//! is on the wire, so `parse` and `emit` lose nothing of it.
+//! Every UPIU starts with the 12-byte [`Header`] and has 20 bytes of its own; [`LENGTH`] bytes hold
+//! everything except extra header segments and data. Each value keeps its header as it is on the
+//! wire, so `parse` and `emit` preserve all of it.
 
 mod command;
 mod data;
@@ -27,7 +27,7 @@ use bitfield_struct::bitfield;
 
 /// Length of the header, bytes.
 pub const HEADER_LENGTH: usize = 12;
-/// Length of a unit without extra header segments and data, bytes.
+/// Length of a UPIU without extra header segments and data, bytes.
 pub const LENGTH: usize = 32;
 /// Offset of [`Header::ehs_length`].
 pub const EHS_LENGTH_OFFSET: usize = 8;
@@ -81,7 +81,7 @@ pub struct TransactionType {
 }
 
 code! {
-    /// Response, byte 6 of what a device sends, except in a query response (JESD220 10.6).
+    /// Response, byte 6 of every UPIU from the device except a query response (JESD220 10.6).
     pub enum ResponseCode: u8 {
         /// The target executed the request, as far as the transport is concerned.
         TargetSuccess = 0x00 => "Target Success",
@@ -90,7 +90,7 @@ code! {
     }
 }
 
-/// Byte 9 of what a device sends (JESD220 10.6).
+/// Byte 9 of every UPIU from the device (JESD220 10.6).
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct DeviceInformation {
@@ -101,10 +101,10 @@ pub struct DeviceInformation {
     __: u8,
 }
 
-/// The first 12 bytes of every unit.
+/// The first 12 bytes of every UPIU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Byte 0: type of the unit.
+    /// Byte 0: type of the UPIU.
     pub transaction: TransactionType,
     /// Byte 1: flags, see [`CommandFlags`] and [`ResponseFlags`].
     pub flags: u8,
@@ -116,7 +116,7 @@ pub struct Header {
     pub iid: u8,
     /// Byte 4, low half: command set, 0 for SCSI.
     pub command_set: u8,
-    /// Byte 5: query or task management function; in other units EXT_IID in the high half.
+    /// Byte 5: query or task management function; in other UPIUs EXT_IID in the high half.
     pub function: u8,
     /// Byte 6: [`ResponseCode`] or, in a query response, the query result.
     pub response: u8,
@@ -131,7 +131,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header with only the type of unit set.
+    /// A header with only the type of UPIU set.
     #[inline]
     pub const fn new(code: TransactionCode, lun: u8, task_tag: u8) -> Self {
         const NO_INFORMATION: DeviceInformation = DeviceInformation::new();
@@ -151,7 +151,7 @@ impl Header {
         }
     }
 
-    /// Reads the header of a unit.
+    /// Reads the header of a UPIU.
     #[inline]
     pub fn parse<const N: usize>(bytes: &[u8; N]) -> Self {
         const { assert!(N >= HEADER_LENGTH) };
@@ -188,7 +188,7 @@ impl Header {
         put(bytes, 10, self.data_segment_length.to_be_bytes());
     }
 
-    /// Type of the unit.
+    /// Type of the UPIU.
     #[inline]
     pub const fn code(&self) -> TransactionCode {
         self.transaction.code()
@@ -204,20 +204,20 @@ impl Header {
         Ok(self)
     }
 
-    /// Byte 6 of what a device sends, except in a query response.
+    /// Byte 6 of a UPIU from the device, except in a query response.
     #[inline]
     pub const fn response_code(&self) -> ResponseCode {
         ResponseCode::from_bits(self.response)
     }
 
-    /// Offset of the data segment, bytes from the start of the unit.
+    /// Offset of the data segment, bytes from the start of the UPIU.
     #[inline]
     pub const fn data_offset(&self) -> usize {
         let header_crc = if self.transaction.hd() { 4 } else { 0 };
         LENGTH + self.ehs_length as usize * EHS_UNIT + header_crc
     }
 
-    /// The extra header segments of the unit at the start of `bytes`.
+    /// The extra header segments of the UPIU at the start of `bytes`.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the header announces more than `bytes` holds.
@@ -226,7 +226,7 @@ impl Header {
         bytes.get(LENGTH..end).ok_or(WireError::Truncated { needed: end, got: bytes.len() })
     }
 
-    /// The data segment of the unit at the start of `bytes`, without padding.
+    /// The data segment of the UPIU at the start of `bytes`, without padding.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the header announces more than `bytes` holds.
@@ -236,7 +236,7 @@ impl Header {
         bytes.get(start..end).ok_or(WireError::Truncated { needed: end, got: bytes.len() })
     }
 
-    /// Bytes of the whole unit: header segments, data padded to a dword, and CRCs.
+    /// Bytes in the whole UPIU: header segments, data padded to a dword, and CRCs.
     #[inline]
     pub const fn unit_length(&self) -> usize {
         let data_crc = if self.transaction.dd() { 4 } else { 0 };
@@ -258,7 +258,7 @@ code! {
     }
 }
 
-/// Any unit, without its extra header segments and data.
+/// Any UPIU, without its extra header segments and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upiu {
     /// NOP OUT.
@@ -285,12 +285,12 @@ pub enum Upiu {
     QueryResponse(QueryResponse),
     /// REJECT.
     Reject(Reject),
-    /// A unit with a transaction code this crate has no name for: its header.
+    /// A UPIU with a transaction code this crate has no name for: its header.
     Unknown(Header),
 }
 
 impl Upiu {
-    /// Parses a unit of any type.
+    /// Parses a UPIU of any type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         let header = Header::parse(bytes);
         match header.code() {
@@ -314,7 +314,7 @@ impl Upiu {
         }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         match self {
             Self::NopOut(unit) => unit.emit(bytes),

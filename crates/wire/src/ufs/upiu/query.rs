@@ -130,7 +130,7 @@ impl QueryRequest {
     /// Parses a QUERY REQUEST.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::QueryRequest)?;
         Ok(Self::after(header, bytes))
@@ -140,7 +140,7 @@ impl QueryRequest {
         Self { header, fields: QueryFields::parse(bytes) }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         self.fields.emit(bytes);
@@ -183,7 +183,7 @@ impl QueryResponse {
     /// Parses a QUERY RESPONSE.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::QueryResponse)?;
         Ok(Self::after(header, bytes))
@@ -193,7 +193,7 @@ impl QueryResponse {
         Self { header, fields: QueryFields::parse(bytes) }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         self.fields.emit(bytes);

@@ -20,12 +20,12 @@ impl NopOut {
     /// Parses a NOP OUT.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         Ok(Self { header: Header::parse(bytes).expect(TransactionCode::NopOut)? })
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         bytes.fill(0);
         self.header.emit(bytes);
@@ -48,23 +48,23 @@ impl NopIn {
     /// Parses a NOP IN.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         Ok(Self { header: Header::parse(bytes).expect(TransactionCode::NopIn)? })
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         bytes.fill(0);
         self.header.emit(bytes);
     }
 }
 
-/// REJECT: the device does not understand a unit. No public implementation reads one, so the
+/// REJECT: the device does not understand a UPIU. No public implementation reads one, so the
 /// positions of the two status bytes are unconfirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// The header; task tag and logical unit are those of the rejected unit, if it had them.
+    /// The header; task tag and logical unit are those of the rejected UPIU, if it had them.
     pub header: Header,
     /// Byte 12: error of the basic header. The codes are device specific.
     pub basic_header_status: u8,
@@ -73,7 +73,7 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// A rejection of the unit with this header.
+    /// A rejection of the UPIU with this header.
     pub const fn new(lun: u8, task_tag: u8, basic_header_status: u8) -> Self {
         let mut header = Header::new(TransactionCode::Reject, lun, task_tag);
         header.response = ResponseCode::TargetFailure.into_bits();
@@ -83,7 +83,7 @@ impl Reject {
     /// Parses a REJECT.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::Reject)?;
         Ok(Self::after(header, bytes))
@@ -93,7 +93,7 @@ impl Reject {
         Self { header, basic_header_status: bytes[12], e2e_status: bytes[14] }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         put(bytes, 12, [0; 20]);

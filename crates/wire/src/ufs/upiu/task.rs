@@ -65,7 +65,7 @@ impl TaskRequest {
     /// Parses a TASK MANAGEMENT REQUEST.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::TaskRequest)?;
         Ok(Self::after(header, bytes))
@@ -75,7 +75,7 @@ impl TaskRequest {
         Self { header, lun: bytes[15], task_tag: bytes[19], iid: bytes[23] }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         put(bytes, 12, u32::from(self.lun).to_be_bytes());
@@ -112,7 +112,7 @@ impl TaskResponse {
     /// Parses a TASK MANAGEMENT RESPONSE.
     ///
     /// # Errors
-    /// [`WireError::WrongCode`] if it is another unit.
+    /// [`WireError::WrongCode`] for a UPIU of another type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, WireError> {
         let header = Header::parse(bytes).expect(TransactionCode::TaskResponse)?;
         Ok(Self::after(header, bytes))
@@ -126,7 +126,7 @@ impl TaskResponse {
         }
     }
 
-    /// Writes the unit, reserved fields as zero.
+    /// Writes the UPIU, reserved fields as zero.
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         self.header.emit(bytes);
         put(bytes, 12, u32::from(self.service_response.into_bits()).to_be_bytes());
