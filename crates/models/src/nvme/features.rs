@@ -45,7 +45,8 @@ const HOST_MEMORY_BYTES: usize = 4096;
 pub(super) struct Features {
     /// Indexed as [`PLAIN`]: the current value, and the saved one.
     plain: [(u32, Option<u32>); PLAIN.len()],
-    pub(super) apst: Box<[u8; APST_BYTES]>,
+    /// The table of autonomous transitions that holds, and the one that was saved.
+    pub(super) apst: (Box<[u8; APST_BYTES]>, Box<[u8; APST_BYTES]>),
     /// Over and under temperature thresholds, kelvin.
     pub(super) thresholds: (u16, u16),
     /// Vectors whose interrupts are not coalesced, one bit each.
@@ -73,7 +74,7 @@ impl Features {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             plain: PLAIN.map(|(_, default, _)| (default, None)),
-            apst: Box::new([0; APST_BYTES]),
+            apst: (Box::new([0; APST_BYTES]), Box::new([0; APST_BYTES])),
             thresholds: (WARN_TEMPERATURE, 0),
             uncoalesced: 0,
             timestamp: (0, 0),
@@ -91,7 +92,7 @@ impl Features {
         for ((value, saved), (_, default, _)) in self.plain.iter_mut().zip(PLAIN) {
             *value = saved.unwrap_or(default);
         }
-        self.apst.fill(0);
+        *self.apst.0 = *self.apst.1;
         self.host_behavior.fill(0);
         (self.thresholds, self.uncoalesced) = ((WARN_TEMPERATURE, 0), 0);
         (self.host_memory, self.host) = ([0; 5], HostName::default());
@@ -110,7 +111,7 @@ impl Features {
 
     /// The table by which the device changes its power state by itself, if it does.
     pub(super) fn apst(&self) -> Option<&[u8]> {
-        (self.plain[APST].0 & 1 != 0).then_some(&self.apst[..])
+        (self.plain[APST].0 & 1 != 0).then_some(&self.apst.0[..])
     }
 
     /// Whether the host reads CRD (host behaviour, ACRE).
@@ -183,7 +184,7 @@ impl Features {
                 let vector = self.vector_of(cdw11)?;
                 plain(u32::from(vector) | ((self.uncoalesced >> vector & 1) as u32) << 16)
             }
-            FeatureId::Apst => Ok((self.plain[APST].0, self.apst.to_vec())),
+            FeatureId::Apst => Ok((self.plain[APST].0, self.apst.0.to_vec())),
             FeatureId::Timestamp => {
                 let (told, at) = self.timestamp;
                 let milliseconds = told + (now - at) / 1_000_000;
@@ -239,7 +240,10 @@ impl Features {
                 if id == FeatureId::Apst {
                     let mut data = [0; APST_BYTES];
                     request.take(&mut data)?;
-                    *self.apst = data;
+                    *self.apst.0 = data;
+                    if save {
+                        *self.apst.1 = data;
+                    }
                 }
                 let value = &mut self.plain[index];
                 value.0 = cdw11;
@@ -312,8 +316,10 @@ impl Device {
             },
             Select::Saved => {
                 let saved = Features::index(id).and_then(|index| features.plain[index].1);
-                plain(saved.unwrap_or_else(|| Features::default_of(id)))
+                let value = saved.unwrap_or_else(|| Features::default_of(id));
+                if id == FeatureId::Apst { (value, features.apst.1.to_vec()) } else { plain(value) }
             }
+            Select::Default if id == FeatureId::Apst => (0, [0; APST_BYTES].to_vec()),
             Select::Default => plain(Features::default_of(id)),
         };
         request.give(&data)?;

@@ -6,7 +6,7 @@ use flysch_models::faults::Kind;
 use flysch_models::nvme::{Config, NamespaceConfig, firmware_image, profile};
 use flysch_models::random::Random;
 use flysch_wire::nvme::command::SqeFlags;
-use flysch_wire::nvme::feature::{AsyncEventResult, AsyncEvents, SAVE, event};
+use flysch_wire::nvme::feature::{AsyncEventResult, AsyncEvents, SAVE, Select, event};
 use flysch_wire::nvme::identify::{IdentifyController, IdentifyNamespace, ids};
 use flysch_wire::nvme::log::{ErrorEntry, FirmwareSlots, Smart};
 use flysch_wire::nvme::registers::{self as reg, Cc};
@@ -543,6 +543,27 @@ fn the_device_sleeps_when_it_may_and_takes_its_time_to_wake() {
     assert!((2900..=2910).contains(&millis("PS4")), "{energy:?}");
     assert_eq!(energy.nanos(), now.nanos());
     assert_eq!((millis("PS1"), millis("PS2")), (0, 0));
+}
+
+#[test]
+fn a_saved_table_of_power_states_outlives_a_reset() {
+    let mut host = Host::up(small());
+    let id = u32::from(FeatureId::Apst.into_bits());
+    let get = |host: &mut Host, select: Select| {
+        host.memory.fill(DATA, 256, 0xEE);
+        let cdw10 = [id | (select as u32) << 8, 0, 0, 0, 0, 0];
+        assert_eq!(host.admin_code(AdminOpcode::GetFeatures, 0, cdw10), 0);
+        host.bytes(DATA, 256)
+    };
+    host.memory.fill(DATA, 256, 0x11);
+    assert_eq!(host.admin_code(AdminOpcode::SetFeatures, 0, [id | SAVE, 1, 0, 0, 0, 0]), 0);
+    host.memory.fill(DATA, 256, 0x22);
+    assert_eq!(host.set_feature(FeatureId::Apst, 1), 0);
+    assert_eq!(get(&mut host, Select::Current), [0x22; 256]);
+    assert_eq!(get(&mut host, Select::Saved), [0x11; 256]);
+    assert_eq!(get(&mut host, Select::Default), [0; 256]);
+    host.enable();
+    assert_eq!(get(&mut host, Select::Current), [0x11; 256], "what was not saved is gone");
 }
 
 #[test]
