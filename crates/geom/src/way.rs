@@ -421,8 +421,8 @@ impl<D: BlockDevice> BlockDevice for Way<D> {
         let Request { operation, offset, length, .. } = *request;
         let last = offset.wrapping_add(length).wrapping_sub(1);
         if last < offset || last >= self.simple[operation as usize] {
-            // Another request: one whose address nobody else has need not be in memory. A copy of
-            // the same request might be passed as the address of this one.
+            // A new request, because one whose address is not shared need not be in memory. For a
+            // mere copy the compiler might pass the address of this one.
             let offset = offset.wrapping_add(self.plan.base);
             return self.submit_closely(Request { offset, ..*request }, now);
         }
