@@ -1,5 +1,5 @@
 //! A machine without coherent memory: its device has its own copy and sees only what was
-//! synchronised for it, and the host only what was synchronised back. Anything that a driver
+//! synchronised for it, and the host sees only what was synchronised back. Anything that a driver
 //! forgets to synchronise is garbage on the other side.
 
 use flysch_api::machine::{

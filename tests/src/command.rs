@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-/// The command, built as the tests were.
+/// The command, built like the tests.
 ///
 /// # Panics
 /// If it does not build.
@@ -22,7 +22,7 @@ fn build() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     // As the tests were built, for the whole workspace and with its development dependencies:
     // otherwise cargo would choose other features and build everything a second time. Cargo builds
-    // the programs of a package for its integration tests; this is one of the command's.
+    // a package's programs for its integration tests; `bench` is one of the command's.
     cargo.args(["test", "--no-run", "--quiet", "--workspace", "--test", "bench"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
     match profile.file_name().and_then(|name| name.to_str()) {
@@ -40,7 +40,7 @@ fn build() -> PathBuf {
 /// nothing may be skipped (`CI=true`).
 ///
 /// # Panics
-/// If it is missing then.
+/// If it is missing and nothing may be skipped.
 pub fn lacks(program: &str) -> bool {
     let is_missing = Command::new(program).arg("-V").output().is_err();
     if is_missing {

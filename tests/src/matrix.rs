@@ -16,8 +16,8 @@ use crate::ubifs::{
 /// A tree and its name.
 #[derive(Debug)]
 pub struct Source {
-    /// Its letter: A every kind of file, B many small random files, C few large ones, E empty,
-    /// T as B with text.
+    /// Its letter: A every kind of file, B many small random files, C few large ones, E empty, T
+    /// like B but with text.
     pub name: char,
     path: PathBuf,
     expected: Tree,
@@ -74,7 +74,7 @@ pub fn source(folder: &Path, name: char, scale: Scale) -> Source {
     Source { name, path, expected, for_jffs2 }
 }
 
-/// Tree A, but with symlink targets no longer than JFFS2 supports, and device numbers as truncated
+/// Tree A, but with symlink targets no longer than JFFS2 supports, and device numbers truncated as
 /// by mkfs.jffs2.
 fn for_jffs2(folder: &Path) -> (PathBuf, Tree) {
     let path = folder.join("A for JFFS2");

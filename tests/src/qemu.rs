@@ -23,8 +23,8 @@ pub struct Release {
     pub is_11: bool,
 }
 
-/// The installed releases: `FLYSCH_QEMU_10` and `FLYSCH_QEMU_11` name the binaries. For each
-/// missing one a line is printed; with `CI=true` it is a failure.
+/// The installed releases: `FLYSCH_QEMU_10` and `FLYSCH_QEMU_11` name the binaries. A line is
+/// printed for each missing one; with `CI=true` that is a failure.
 ///
 /// # Panics
 /// With `CI=true` if one is missing.
@@ -90,7 +90,7 @@ pub fn host(machine: &Machine, options: DriverOptions) -> (Host<Machine>, DmaReg
     (host, memory.carve(needed, memory.len() - needed))
 }
 
-/// Ports, units and free memory of a machine that was just started.
+/// Ports, units and free memory of a freshly started machine.
 #[derive(Debug)]
 pub struct Stack {
     /// The machine.
@@ -140,7 +140,7 @@ impl Stack {
     }
 }
 
-/// A request for bytes of the device and the same number of bytes of data memory.
+/// A request for a range of the device and as many bytes of data memory.
 pub fn request(
     operation: Operation,
     offset: u64,

@@ -51,8 +51,7 @@ const fn format(
     Format { min_io, peb_size, leb_size, sub_page, lebs }
 }
 
-/// Whether mtd-utils are missing; if so, a line says what was skipped. With `CI=true` that is a
-/// failure.
+/// Whether mtd-utils are missing; if so, prints what was skipped. With `CI=true` that is a failure.
 ///
 /// # Panics
 /// With `CI=true` if they are missing.
@@ -122,7 +121,7 @@ pub struct File {
     pub owner: (u32, u32),
     /// Time of the last change of content, seconds.
     pub modified: i64,
-    /// Number of names of the file, and the first path it is known by.
+    /// Number of names of the file, and the first of its paths.
     pub links: (u32, Vec<u8>),
     /// Device number.
     pub device: DeviceNumber,
@@ -196,8 +195,8 @@ fn host_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     xattrs
 }
 
-/// Replaces inode numbers by the first path of each file, and link counts of directories by those
-/// that follow from their contents.
+/// Replaces inode numbers by the first path of each file, and sets the link counts of directories
+/// to 0.
 fn name_links(tree: &mut Tree) {
     let mut first: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for (path, file) in tree.iter() {
@@ -223,11 +222,11 @@ pub struct Shown {
     pub contradictions: Vec<String>,
 }
 
-/// Reads everything in a file system that does not contradict itself; what cannot be read
+/// Reads everything in a file system that does not contradict itself; whatever cannot be read
 /// completely is reported in `problems`.
 ///
 /// # Panics
-/// If it does.
+/// If it does contradict itself.
 pub fn image_tree(fs: &dyn FileSystem, problems: &mut Vec<String>) -> Tree {
     subtree(fs, fs.statistics().root, problems)
 }
@@ -397,8 +396,8 @@ impl Random {
     }
 }
 
-/// Fills `root` with one of everything that mkfs.ubifs stores: extended attributes are not included
-/// (Debian builds it without them). If run by root it has devices and owners, too.
+/// Fills `root` with one of everything that mkfs.ubifs stores, except extended attributes (Debian
+/// builds it without them). Includes devices and owners if run by root.
 ///
 /// # Panics
 /// If the host's file system refuses.

@@ -75,7 +75,7 @@ pub fn segments(machine: &impl Machine, n: usize, bytes: u32, count: u32) -> Dat
     list(machine, n, &ranges)
 }
 
-/// A range of this many bytes of which only the length matters.
+/// A range of this many bytes, of which only the length matters.
 pub fn whole(bytes: u32) -> DmaSlice {
     DmaSlice { address: 0, len: bytes }
 }

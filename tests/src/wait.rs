@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Limit of all waits. No verdict depends on it: it ends a test that would hang.
+/// Limit of all waits. No verdict depends on it: it ends a test that would otherwise hang.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 /// The polling interval.
 const TICK: Duration = Duration::from_millis(5);

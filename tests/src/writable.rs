@@ -16,13 +16,13 @@ pub type RamVolume = DeviceVolume<UbiDevice<Ram>, Ram>;
 /// The time at which file systems are made here.
 pub const START: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
 
-/// Erased NAND of this many blocks; programming what is not erased fails.
+/// Erased NAND of this many blocks; programming fails where it is not erased.
 pub fn nand(blocks: u32) -> Ram {
     let geometry = FlashGeometry::nand(0, 128 << 10, 2048, 512);
     FlashImage::new(vec![0xFF; blocks as usize * (128 << 10)], geometry).strict()
 }
 
-/// An empty UBIFS, on a UBI device of this many blocks.
+/// An empty UBIFS on a UBI device of this many blocks.
 pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
     let options = DeviceOptions::default();
     let mut device = UbiDevice::format(nand(blocks), &FormatOptions::new(7), &options).unwrap();

@@ -31,7 +31,7 @@ fn changed(bytes: isize) {
     });
 }
 
-// SAFETY: every call is passed on to the system allocator unchanged.
+// SAFETY: every call is passed on unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -60,7 +60,7 @@ fn port(queue: QueueMode, interrupts: bool) -> (InstantMachine, Port<InstantMach
     (machine, port)
 }
 
-/// Carries out such a command `count` times at this depth.
+/// Carries out `count` such commands at this depth.
 #[inline(never)]
 fn driver_alone(
     machine: &InstantMachine,
@@ -266,7 +266,7 @@ fn no_command_that_is_refused_allocates() {
             });
             assert_eq!(counted, 0, "{queue:?}, {cause}");
         }
-        // None of them keeps a slot.
+        // None of them holds a slot.
         let made = || read(1, buffer(&machine, 0, 4096));
         driver_alone(&machine, &mut port, made, (32, 64));
     }
@@ -343,8 +343,7 @@ impl<M: Machine> Machine for Watched<M> {
     }
 }
 
-/// The driver's heap once it is up, bytes. On the way there it never has more than 1 KiB beyond
-/// that.
+/// The driver's heap once it is up, bytes. Until then it never exceeds that by more than 1 KiB.
 fn heap(queue: QueueMode, lanes: u8, depth: u16) -> isize {
     let machine = InstantMachine::new(32 << 20);
     let memory = machine.memory().carve(0, 4 << 20);
@@ -442,7 +441,7 @@ fn polling_without_arming_costs_what_the_documentation_says() {
                 let outcome = port.poll(watched.now()).expect("its end woke the host");
                 assert_eq!(outcome.ended, Ended::Good);
             });
-            // The first one finds the status of what came before it.
+            // The first poll still finds the status of what came before it.
             if n > 0 {
                 assert_eq!([empty, arm, found], counts, "{queue:?}, {interrupts}, {arms}");
             }

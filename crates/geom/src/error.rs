@@ -21,7 +21,7 @@ pub enum Kind {
     Invalid,
     /// There is no room (`ENOSPC`).
     NoSpace,
-    /// It would stand on itself, or on too many others (`ELOOP`).
+    /// It would be stacked on itself, or on too many others (`ELOOP`).
     Loop,
     /// Metadata that belongs to somebody else is in the way.
     Foreign,

@@ -11,7 +11,7 @@ pub(crate) enum Event {
     Provider(ProviderId),
     /// A class is new: it tastes all providers. Its number in order of registration.
     Class(usize),
-    /// A provider is gone: its consumers are told, before any other event.
+    /// A provider is gone: its consumers are told before any other event is processed.
     Orphan(ProviderId),
     /// Somebody wrote: a consumer is told.
     Spoiled(ConsumerId),
@@ -22,7 +22,7 @@ pub(crate) enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event: one about a provider that is gone in front, others at the end.
+    /// Adds an event: at the front if it is about a provider that is gone, otherwise at the end.
     pub(crate) fn post(&mut self, event: Event) {
         if self.0.contains(&event) {
             return;

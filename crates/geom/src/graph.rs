@@ -2,8 +2,9 @@
 //!
 //! A geom is an instance of a class, the methods of a class take the graph, and the graph has the
 //! geoms. These three types cannot be defined without each other, so they are in one module. It
+//! geoms. These three types cannot be defined without each other, so they are in one module. It
 //! knows the contract of classes ([`Class`]), but no class except DEV, which stands for the users
-//! outside. What needs no class is in modules of its own: providers and consumers, counts of opens,
+//! outside. Whatever needs no class has a module of its own: providers and consumers, open counts,
 //! requests, events, the record.
 
 use alloc::boxed::Box;
@@ -167,8 +168,8 @@ impl Graph {
     /// Attaches a consumer to a provider.
     ///
     /// # Errors
-    /// [`Kind::Loop`](crate::Kind::Loop) if the geom would stand on itself, or if more than
-    /// [`DEPTH_MAX`] would stand on each other.
+    /// [`Kind::Loop`](crate::Kind::Loop) if the geom would be stacked on itself, or if more than
+    /// [`DEPTH_MAX`] would be stacked.
     ///
     /// # Panics
     /// If it is attached already.
@@ -179,7 +180,7 @@ impl Graph {
     /// Closes, detaches and forgets a consumer.
     pub fn drop_consumer(&mut self, consumer: ConsumerId) {
         self.close(consumer);
-        // Its provider may have gone away when it was closed, and have taken it along.
+        // Closing it may have removed its provider, and the consumer with it.
         if self.objects.consumer(consumer).is_some() {
             self.objects.remove_consumer(consumer);
         }

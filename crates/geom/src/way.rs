@@ -1,12 +1,11 @@
 //! Queued requests: the way of a lane through the graph.
 //!
-//! A graph performs requests one at a time ([`Graph::io`](crate::Graph::io)); a way takes as many
-//! as its disks do. The classes are asked once where requests go
-//! ([`Plan::new`]): partitions, labels and everything else that only moves
-//! requests collapse into one sum, and what remains are the places where the way divides. A request
-//! is checked at the top and passes down by plain calls; on the way up, only the places that have
-//! something to undo are involved. With one disk at the bottom, its completion is returned
-//! unchanged.
+//! A graph performs requests one at a time ([`Graph::io`](crate::Graph::io)); a way accepts as many
+//! as its disks do. The classes are asked once where requests go ([`Plan::new`]): partitions,
+//! labels and everything else that only shifts requests collapse into one offset, and what remains
+//! are the places where the way divides. A request is checked at the top and passes down by plain
+//! calls; on the way up, only the places that have something to undo are involved. With one disk at
+//! the bottom, its completion is returned unchanged.
 //!
 //! A request that is divided, or may have to be retried, becomes a *job*. There is a fixed number
 //! of jobs: nothing is allocated for a request. The token of a job's request identifies its job;
@@ -17,7 +16,7 @@
 //! A way belongs to one lane: it has no lock, and one lane of every disk. The graph belongs to
 //! somebody else. What its owner must know - that a component failed - is reported as an
 //! [`Incident`]; completions of changes that the component missed are held back until the other
-//! components record that and the way was changed ([`Way::change`]).
+//! components have recorded that and the way has been changed ([`Way::change`]).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -57,8 +56,8 @@ use short::Short;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// A component failed a request that the others completed: it is left out from now on. Changes
-    /// are not reported as done until [`Way::change`]. Or a path failed: then nothing is held back,
-    /// and it is reported once.
+    /// are not reported as done until [`Way::change`]. Or a path failed: that is reported once, and
+    /// nothing is held back.
     Lost {
         /// Its consumer.
         consumer: ConsumerId,
@@ -81,8 +80,8 @@ pub enum Incident {
 pub struct Way<D> {
     /// The lane of a way that does not divide; otherwise it is one of [`lanes`](Self::lanes).
     one: Option<Lane<D>>,
-    /// By operation: requests that end before this byte need no closer look. The provider's size,
-    /// or 0.
+    /// By operation: requests that end before this byte need no closer look. It is the provider's
+    /// size, or 0.
     simple: [u64; 4],
     /// How simple requests go if they do not go to one lane.
     short: Short,
@@ -95,9 +94,9 @@ pub struct Way<D> {
     plan: Plan,
     lanes: Vec<Lane<D>>,
     jobs: Jobs,
-    /// Requests that ended and were not yet passed to the caller or to their jobs.
+    /// Requests that have ended but were not yet passed to the caller or to their jobs.
     ended: VecDeque<(Up, Completion)>,
-    /// Changes that a component missed: done, but not to be reported before the graph knows.
+    /// Changes that a component missed: done, but not reported before the graph knows.
     kept: Vec<Completion>,
     incidents: VecDeque<Incident>,
     geometry: BlockGeometry,
@@ -214,8 +213,7 @@ impl<D: BlockDevice> Way<D> {
     }
 
     /// The plan, with its traffic so far ([`Plan::usage`]). The totals are cumulative: add them to
-    /// the graph's statistics ([`Plan::account`]) when the way ends or
-    /// changes.
+    /// the graph's statistics ([`Plan::account`]) when the way ends or changes.
     pub fn plan(&mut self, now: Instant) -> &Plan {
         self.measure(Some(now));
         &self.plan
@@ -243,8 +241,8 @@ impl<D: BlockDevice> Way<D> {
         started == self.busy.ended + self.kept.len() as u64
     }
 
-    /// Requests to the only lane that are not yet among the started ones: these are counted
-    /// already, as traffic.
+    /// Requests to the only lane that do not count as started yet: so far they are counted only as
+    /// traffic.
     fn began(&self) -> u64 {
         if self.one.is_some() { self.plan.direct.total() - self.busy.started } else { 0 }
     }
@@ -256,8 +254,8 @@ impl<D: BlockDevice> Way<D> {
         (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }
 
-    /// A request that is not simple, or that comes while not all are accepted. Its offset has been
-    /// adjusted already as the plan says.
+    /// A request that is not simple, or that comes while not all are accepted. Its offset has
+    /// already been adjusted according to the plan.
     #[cold]
     fn submit_closely(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
         request.offset = request.offset.wrapping_sub(self.plan.base);
@@ -283,8 +281,8 @@ impl<D: BlockDevice> Way<D> {
         Ok(())
     }
 
-    /// A simple request to a way that divides and is not short. Its offset has been adjusted
-    /// already.
+    /// A simple request to a way that divides and is not short. Its offset has already been
+    /// adjusted.
     #[inline(never)]
     fn submit_divided(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
         if request.token & OWN != 0 {
@@ -334,7 +332,7 @@ impl<D: BlockDevice> Way<D> {
         self.poll_closely((None, None), now)
     }
 
-    /// The same, for everything that can come, after a part or a completion that needs attention.
+    /// The same, for anything that can come, after a part or a completion that needs attention.
     #[inline(never)]
     fn poll_closely(
         &mut self,
@@ -353,7 +351,7 @@ impl<D: BlockDevice> Way<D> {
         }
     }
 
-    /// Nothing more has come back. Out of line: what was counted need not be at hand then.
+    /// Nothing more has come back. Out of line: then the counters need not be at hand.
     #[inline(never)]
     fn drained(&mut self, now: Instant) -> Option<Completion> {
         self.busy.drained(now);
@@ -387,7 +385,7 @@ impl<D: BlockDevice> Way<D> {
     }
 
     /// The lanes have nothing more: requests that found no room below are retried, and the
-    /// doorbells ring. Returns whether anything has ended by that.
+    /// doorbells ring. Returns whether that ended anything.
     #[inline(never)]
     fn unstall(&mut self, now: Instant) -> bool {
         for _ in 0..self.jobs.stalled() {
@@ -423,8 +421,8 @@ impl<D: BlockDevice> BlockDevice for Way<D> {
         let Request { operation, offset, length, .. } = *request;
         let last = offset.wrapping_add(length).wrapping_sub(1);
         if last < offset || last >= self.simple[operation as usize] {
-            // Another request: one whose address nobody else has need not be in memory. A copy of
-            // the same request might be passed as the address of this one.
+            // A new request, because one whose address is not shared need not be in memory. For a
+            // mere copy the compiler might pass the address of this one.
             let offset = offset.wrapping_add(self.plan.base);
             return self.submit_closely(Request { offset, ..*request }, now);
         }

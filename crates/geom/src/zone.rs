@@ -127,7 +127,7 @@ pub enum ZoneSame {
     Different,
     /// Lengths and types are the same.
     All,
-    /// All except the length of the last one are the same.
+    /// All are the same, except the length of the last one.
     ButLast,
     /// The lengths are the same, types differ.
     Lengths,
@@ -136,7 +136,7 @@ pub enum ZoneSame {
 /// Zones of a disk, in the order of their sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// The number of zones that match the filter from the start on, reported or not.
+    /// The number of zones from the start on that match the filter, reported or not.
     pub available: u64,
     /// The last sector of the disk.
     pub last_sector: u64,
@@ -168,7 +168,7 @@ pub enum ZoneLimit {
     NotReported,
     /// There is no limit.
     Unlimited,
-    /// So many.
+    /// This many.
     Count(u64),
 }
 

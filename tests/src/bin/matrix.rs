@@ -1,5 +1,5 @@
 //! `matrix [small] [TREES]`: passes the benchmark trees through every kind of image of mtd-utils
-//! and out again. Exits with status 1 if anything comes out different from what went in.
+//! and back out. Exits with status 1 if what comes out differs from what went in.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use flysch_tests::matrix::{self, Scale, Totals};
 
-/// In this order: quick ones come first.
+/// In this order: the quick ones come first.
 const TREES: &str = "EACTB";
 
 fn main() -> ExitCode {

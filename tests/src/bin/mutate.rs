@@ -2,7 +2,7 @@
 //! [--out FILE]`: passes many mutated images through check, extract, edit and repair, or
 //! (`--repair`) through a repair that is judged by the previous contents of the image. Exits with
 //! status 1 if one misbehaves; `--keep` saves those. `--shard` takes the seeds that are I modulo N;
-//! `--out` records a line of JSON for each seed, and seeds already in the file are skipped.
+//! `--out` records a line of JSON for each seed, and skips the seeds already in the file.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Damaged images through `image repair`: it ends without a panic, what it repairs is clean
-//! afterwards, and no file that was readable before is different after.
+//! afterwards, and every file that was readable before is unchanged.
 //!
-//! Every damage follows from one number, as in [`mutate`](crate::mutate).
+//! Each damage follows from one number, as in [`mutate`](crate::mutate).
 
 mod samples;
 
@@ -20,7 +20,7 @@ use crate::mutate::{mutated, now};
 use crate::ubifs::{File, Random, Shown, Tree, shown};
 pub use samples::{Good, samples};
 
-/// Number of additional LEBs for a volume without room for a new index, as the command adds them.
+/// Number of LEBs added to a volume without room for a new index, as the command does.
 const MORE: u32 = 16;
 /// An arbitrary time.
 const NOW: u64 = 1_700_000_000;
@@ -217,7 +217,7 @@ fn wrong_with(shown: &Shown) -> Option<String> {
     shown.contradictions.iter().chain(&shown.problems).next().cloned()
 }
 
-/// The first finding above a note of the check of `volume`.
+/// The first finding of the check of `volume` that is more severe than a note.
 fn found_by_check(image: &Image, volume: &ImageVolume) -> Option<String> {
     let mut first = None;
     flysch_image::check(image, &mut |found| {

@@ -152,7 +152,7 @@ fn fill<F: FlashMut + Clone>(flash: F, seed: u64, shape: &Shape) -> (UbiDevice<F
         exercise(&mut fs, seed + number as u64 * 100, shape.steps);
         trees.push(image_tree(&fs, &mut Vec::new()));
         device = match shape.is_cut {
-            // Everything that is not on the flash is lost.
+            // Everything that has not reached the flash is lost.
             true => {
                 let flash = fs.volume().device().flash().clone();
                 UbiDevice::attach(flash, &device_options()).expect("attached")

@@ -12,7 +12,7 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// `None` if Linux does not permit resetting the count.
+    /// `None` if Linux does not permit a reset of the count.
     pub fn new() -> Option<Self> {
         let peak = Self { _private: () };
         fs::write("/proc/self/clear_refs", b"5").ok()?;
@@ -21,7 +21,7 @@ impl Peak {
 
     /// Resets the count; returns the bytes resident now.
     pub(super) fn begin(&self) -> u64 {
-        // It was possible before.
+        // It has worked before.
         let _ = fs::write("/proc/self/clear_refs", b"5");
         field("VmRSS:")
     }
@@ -47,7 +47,7 @@ pub(super) struct Lebs {
 }
 
 impl Lebs {
-    /// The contents of `volume`, and eight LEBs more.
+    /// The contents of `volume`, and eight more LEBs.
     pub(super) fn copy(volume: &dyn Volume, unit: u32) -> Self {
         let found = volume.geometry();
         let read = |lnum| {
@@ -89,7 +89,7 @@ impl Volume for Lebs {
 }
 
 impl VolumeMut for Lebs {
-    /// What was written there before may be damage: the result has the clear bits of both.
+    /// Data already there may be damage: the result has the clear bits of both.
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         let size = self.geometry.leb_size as usize;
         let leb = self.leb(lnum)?.get_or_insert_with(|| vec![0xFF; size]);

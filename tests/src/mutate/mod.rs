@@ -1,11 +1,10 @@
 //! Mutated images: whatever happens to the bytes of an image, opening, checking, extracting,
-//! changing and repairing it ends soon, with little memory, without a panic, and within the
+//! changing and repairing it ends soon, with little memory, without a panic, and inside the
 //! directory.
 //!
 //! Every mutation follows from one number. Some are blind - bits or runs of bytes changed, blocks
-//! erased, exchanged, duplicated, truncated, moved. Others know the formats: a field of a structure
-//! is changed and its checksums are corrected, so that the code after the checksum tests is
-//! reached.
+//! erased, exchanged, duplicated, truncated, moved. Others know the formats: they change a field of
+//! a structure and correct its checksums, so that the code after the checksum tests is reached.
 
 mod memory;
 mod samples;
@@ -30,7 +29,7 @@ use memory::Lebs;
 pub use memory::Peak;
 pub use samples::{Sample, prepared, samples};
 
-/// Processor time permitted per MiB of image for everything together; smaller ones count as one
+/// Processor time permitted per MiB of image for everything together; smaller images count as one
 /// MiB. In a test build, with its checks, small JFFS2 images need the most, 0.7 to 1.1 s for many
 /// rounds of collection, and more on slow machines: this limit is meant to find endless loops.
 const TIME_PER_MIB: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
@@ -56,11 +55,11 @@ pub struct Totals {
     pub refused: u64,
     /// Number of file systems that were changed and closed.
     pub changed: u64,
-    /// Number of those that could not be, with a message.
+    /// Number of those that could not be changed, with a message.
     pub unchanged: u64,
     /// Number of file systems that were repaired.
     pub repaired: u64,
-    /// Number of those that could not be, or were not wrong, with a message.
+    /// Number of those that could not be repaired, or were not wrong, with a message.
     pub unrepaired: u64,
     /// Maximum time for one image.
     pub longest: Duration,
@@ -215,7 +214,7 @@ impl<'s> Run<'s> {
         repaired
     }
 
-    /// Checks that nothing but the image is next to the canary, and that the canary is unchanged.
+    /// Checks that only the image is next to the canary, and that the canary is unchanged.
     fn inside(&self) -> Result<(), String> {
         let entries = std::fs::read_dir(&self.directory).map_err(|error| error.to_string())?;
         let mut names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
@@ -280,8 +279,8 @@ fn work(fs: &mut dyn FileSystemMut) -> Result<(), String> {
     made.and(removed).and(editor.finish()).map_err(|error| error.to_string())
 }
 
-/// Processor time of this thread, which does all the work: the machine may be busy with other
-/// things, and so may this process.
+/// Processor time of this thread, which does all the work: the machine, and even this process, may
+/// be busy with other things.
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -45,7 +45,7 @@ fn make_tree(root: &Path) {
     let _ = rustix::fs::setxattr(root.join("text"), "user.a", b"value", XattrFlags::empty());
 }
 
-/// Samples of all formats that mtd-utils make.
+/// Samples of all formats that mtd-utils can make.
 ///
 /// # Panics
 /// If they are missing or fail.

@@ -111,7 +111,7 @@ fn seal_big_endian(bytes: &mut [u8], covered: usize) {
 }
 
 fn change_ubifs(bytes: &mut [u8], random: &mut Random) {
-    // Mostly the fixed part, which has the most meaning.
+    // Mostly the fixed part, which carries the most meaning.
     let reach = if random.below(4) == 0 { 4096 } else { 200 };
     let length = |bytes: &[u8]| {
         let field = bytes.get(16..20).and_then(|field| field.first_chunk::<4>());

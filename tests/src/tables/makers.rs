@@ -99,7 +99,7 @@ fn sfdisk(is_gpt: bool, wanted: &[Wanted]) -> String {
 }
 
 fn sgdisk(wanted: &[Wanted]) -> Vec<String> {
-    // An empty table has the usual alignment again.
+    // Creating an empty table restores the usual alignment.
     let mut words = vec!["-o".into(), "-a".into(), "1".into()];
     for (number, it) in (1..).zip(wanted) {
         let (start, last) = (it.start, it.last());
@@ -112,7 +112,7 @@ fn sgdisk(wanted: &[Wanted]) -> Vec<String> {
     words
 }
 
-/// The arguments before the image, and those after it. Types are what parted takes them for.
+/// The arguments before the image, and those after it. parted chooses the types.
 fn parted(is_gpt: bool, wanted: &[Wanted]) -> ([&'static str; 3], Vec<String>) {
     let mut words = vec!["mklabel".into(), if is_gpt { "gpt" } else { "msdos" }.into()];
     for it in wanted {
@@ -128,7 +128,7 @@ fn parted(is_gpt: bool, wanted: &[Wanted]) -> ([&'static str; 3], Vec<String>) {
     (["-s", "-a", "none"], words)
 }
 
-/// The answers to fdisk's questions: it asks fewer if there is nothing to choose.
+/// The answers to fdisk's questions: it asks fewer if there is no choice.
 fn fdisk(is_gpt: bool, wanted: &[Wanted]) -> String {
     let mut script = String::from(if is_gpt { "g\n" } else { "o\n" });
     for (before, it) in wanted.iter().enumerate() {

@@ -9,7 +9,7 @@ use flysch_tests::qemu::{Release, releases};
 use flysch_tests::wait::PATIENCE;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// The exit status that QEMU's debug exit makes of the program's 0x10 and 0x11.
+/// The exit status into which QEMU's debug exit turns the program's 0x10 and 0x11.
 const PASSED: i32 = 33;
 const FAILED: i32 = 35;
 

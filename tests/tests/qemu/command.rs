@@ -1,4 +1,4 @@
-//! The command on QEMU's device, both releases: everything works, and no QEMU is ever left behind.
+//! The command on QEMU's device, both releases: everything works, and no QEMU is left behind.
 
 use std::fs;
 use std::io::Write;

@@ -25,8 +25,7 @@ const BOOT: u64 = 1 << 20;
 const RPMB: u64 = 128 << 10;
 const EMMC: Controller = Controller::Emmc { boot_bytes: BOOT, rpmb_bytes: RPMB };
 
-/// Releases whose eMMC device can be instantiated: before that the type exists, but only for
-/// boards.
+/// Releases whose eMMC device can be instantiated: earlier ones have the type, but only for boards.
 fn with_emmc() -> impl Iterator<Item = Release> {
     releases().into_iter().filter(|release| release.is_11)
 }
@@ -86,7 +85,7 @@ fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Reques
     assert_eq!(completion.result, Ok(()), "{request:?}");
 }
 
-/// From one sector to more than one command can move, by DMA and by the buffer port.
+/// From one sector to more than one command can transfer, by DMA and by the buffer port.
 #[test]
 fn data_of_every_length_comes_back() {
     for (release, dma) in

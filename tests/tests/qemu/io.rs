@@ -148,7 +148,7 @@ fn lanes_on_threads_of_their_own() {
                     })
                 };
                 let threads: Vec<_> = ports.into_iter().enumerate().map(run).collect();
-                // The first carries the host, whose end would be the end of the others: all disks
+                // The first port carries the host, whose end would end the others too: all disks
                 // live until all are done.
                 let disks: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
                 assert!(disks.iter().all(Result::is_ok));

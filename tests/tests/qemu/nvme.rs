@@ -75,8 +75,8 @@ fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Reques
     assert_eq!(completion.result, Ok(()), "{request:?}");
 }
 
-/// One range and lists of ranges, from a block to more than one command can move, at every offset
-/// in a page: what is written in one shape is read in another.
+/// One range and lists of ranges, from a block to more than one command can transfer, at every
+/// offset in a page: what is written in one shape is read in another.
 #[test]
 fn data_of_every_shape_comes_back() {
     for (release, sgls) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {
@@ -85,7 +85,7 @@ fn data_of_every_shape_comes_back() {
     }
 }
 
-/// The same on any machine with blocks of 512 bytes whose commands move at most `transfer_max`
+/// The same on any machine with blocks of 512 bytes whose commands transfer at most `transfer_max`
 /// bytes.
 pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bool) {
     let (host, memory) = host(machine, NvmeOptions { sgls, ..NvmeOptions::default() });
@@ -113,7 +113,7 @@ pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bo
             data.write(skew, &bytes);
             let one = Data::One(data.slice(skew, length as u32));
             carry_out(&mut disk, machine, &request(Wish::Write, one, length));
-            // A list that omits every other page of memory. Its middle consists of whole pages, or,
+            // A list that omits every other page of memory. Its middle consists of whole pages or,
             // if the controller supports that, of odd pieces.
             let piece = if sgls { 4092 - skew / 8 * 4 } else { 4096 };
             let base = 8 << 20;
@@ -154,7 +154,7 @@ fn a_reset_ends_every_command_once() {
     }
 }
 
-/// The same on any machine with two namespaces with such blocks.
+/// The same on any machine with two namespaces with blocks of this size.
 pub(crate) fn resets(machine: &Machine, block: u32) {
     let options = NvmeOptions { lanes: 4, depth: 16, ..NvmeOptions::default() };
     let (host, memory) = host(machine, options);
@@ -275,7 +275,7 @@ fn zones_and_a_second_controller_are_there() {
     }
 }
 
-/// What `flysch nvme` reports of QEMU's zones, and how it manages them.
+/// What `flysch nvme` reports about QEMU's zones, and how it manages them.
 #[test]
 fn zones_are_managed_by_command() {
     let nvme = |target: &str, words: &str| {

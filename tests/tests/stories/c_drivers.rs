@@ -124,7 +124,7 @@ fn use_disk(controller: *mut Controller, disk: u32, unit: &Unit, wait: &dyn Fn(u
         assert_eq!(flysch_run(controller, disk, &whole(Operation::Read)), Status::Ok);
         assert_eq!(bytes(place), written);
 
-        // As many as are accepted, in one batch, each a block to its own place.
+        // As many as are accepted, in one batch, each reading a block to its own place.
         bytes(place).fill(0);
         let block = u64::from(unit.block_size);
         let mut taken = 0;
@@ -403,7 +403,7 @@ fn a_board_that_lacks_something_is_told_what() {
     }
 }
 
-/// What the platform was notified of.
+/// The platform's notifications.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn notice(
@@ -499,7 +499,7 @@ fn the_header_is_what_the_crate_says() {
     assert_header("c-drivers", "flysch_drivers.h");
 }
 
-/// The header of a crate in `bindings` is what cbindgen generates; `FLYSCH_WRITE=1` writes it.
+/// The header of a crate in `bindings` must be what cbindgen generates; `FLYSCH_WRITE=1` writes it.
 pub(crate) fn assert_header(name: &str, header: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");

@@ -125,7 +125,7 @@ fn one_library_has_both_halves() {
     assert_eq!(said, format!("{version} {version} 1"));
 }
 
-/// An image behind a function, which fails if `fails` is set.
+/// An image accessed by a function, which fails if `fails` is set.
 struct Behind {
     bytes: Vec<u8>,
     fails: bool,

@@ -1,5 +1,5 @@
 //! What the command layer's table of devices reports, and what GEOM does with it: neither knows the
-//! other, what passes between them is [`Change`].
+//! other; what passes between them is [`Change`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -122,7 +122,7 @@ fn hot_plug_goes_up_to_the_graph() {
     assert!(machine.has("da0s1"));
     assert!(!machine.has("da1") && !machine.has("da1s1"));
 
-    // Another disk in the first one's place: the old one is gone before the new one comes.
+    // Another disk replaces the first: the old one is gone before the new one comes.
     let old = machine.disks["da0"];
     machine.scan(vec![described(0, "C", SIZE)]);
     assert!(machine.has("da0") && machine.disks["da0"] != old);

@@ -1,5 +1,5 @@
-//! `flysch ata`: its output next to smartctl's for the same device, the confirmation it asks for
-//! before it destroys, and what it refuses.
+//! `flysch ata`: its output compared with smartctl's for the same device, the confirmation required
+//! before data is destroyed, and what is refused.
 
 use flysch_tests::command::{Ran, assert_holds, run};
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 const SMARTCTL: &str = include_str!("ata_cli/smartctl.json");
 
 /// Fields about smartctl and not the device; fields that we do not report: which logs may be
-/// written, and flags of statistics; and the effects of what Linux did before.
+/// written, and flags of statistics; and traces of Linux's earlier activity.
 const NOT_OURS: [&str; 12] = [
     "json_format_version",
     "smartctl",
@@ -54,7 +54,7 @@ fn json_has_all_that_smartctl_prints() {
         all.extend(told);
     }
     let mut theirs: Value = serde_json::from_str(SMARTCTL).unwrap();
-    // smartctl lists two directories in one; we do not list that of SMART's own logs.
+    // smartctl lists two directories in one; we do not list the directory of SMART's own logs.
     let logs = theirs["ata_log_directory"]["table"].as_array_mut().expect("a list");
     logs.retain(|log| log.get("gp_sectors").is_some());
     assert_holds(&Value::Object(all), &theirs, "", &|fields, name| {

@@ -324,7 +324,7 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         assert_eq!((ran.status, ran.stderr.lines().count()), (2, 1), "{words}: {}", ran.stderr);
         assert!(ran.stderr.contains(why), "{words}: {}", ran.stderr);
     }
-    // What is not there is no usage error, nor is what the device refuses.
+    // Naming something that does not exist is not a usage error, nor is a refusal by the device.
     for (words, why) in [
         ("cam tur pass9 --on ufs,size=64M", "there is no device `pass9`; devices: pass0"),
         ("cam rescan 7 --on ufs,size=64M", "there is no bus 7"),
@@ -342,7 +342,7 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
     }
 }
 
-/// The output of `cam debug` for a successful verb, and that of the verb itself.
+/// The output of `cam debug` for a successful verb, and the output of the verb itself.
 fn debugged(words: &str, target: &str) -> (String, String) {
     let line = format!("cam debug {words} --on {target}");
     let ran = run(&line);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use flysch_random::SplitMix64;
 use flysch_tests::command::{flysch, ran, run_in};
 
-/// Bytes that all differ from their neighbours; `seed` shifts them.
+/// Bytes each of which differs from its neighbours; `seed` shifts them.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..length).map(|_| random.bits() as u8).collect()

@@ -1,5 +1,5 @@
-//! `flysch emmc`: its output next to mmc-utils' for the same device, and the confirmation it asks
-//! for before it destroys.
+//! `flysch emmc`: its output compared with mmc-utils' for the same device, and the confirmation
+//! required before data is destroyed.
 
 use flysch_tests::command::{Ran, run};
 use serde_json::Value;
@@ -18,7 +18,7 @@ const OTHER_NAMES: [(&str, &str); 6] = [
     ("HPI_FEATURE", "HPI_FEATURES"),
 ];
 /// A field that mmc-utils counts from one, one that Linux switches off for its query, one that the
-/// specification has at 1.3 V.
+/// specification gives for 1.3 V.
 const NOT_OURS: [&str; 3] = ["CMDQ_DEPTH", "CMDQ_MODE_EN", "PWR_CL_200_360"];
 
 fn emmc(words: &str, target: &str) -> Ran {

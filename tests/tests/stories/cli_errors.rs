@@ -85,7 +85,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
     }
 }
 
-/// The words are right, and what they name is not there: every command fails alike.
+/// The words are right, but what they name does not exist: every command fails in the same way.
 #[test]
 fn what_is_named_and_absent_is_status_1() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn files_that_are_no_text_are_told_so() {
     assert_eq!(names(folder), ["odd", "tree"]);
 }
 
-/// A file that a verb reads is missed before its device is opened: this one could not be.
+/// A verb looks for its input file before its device is opened: this device could not be opened.
 #[test]
 fn a_missing_file_is_told_before_a_device_is_opened() {
     let folder = tempfile::tempdir().unwrap();
@@ -282,7 +282,7 @@ fn a_copy_that_cannot_work_is_refused_before_it_starts() {
     assert_eq!(names(folder), before);
 }
 
-/// What is read is neither replaced nor written to, under whatever name it is given.
+/// What is read is neither replaced nor written to, whatever name it is given.
 #[test]
 fn an_output_is_never_one_of_the_inputs() {
     let folder = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ fn more_than_fits_from_a_stream_says_where_it_stopped() {
 }
 
 /// Runs a script on a file system of 1 MiB, in its own mount namespace: `$1` is the command, and
-/// `$2` a folder with room. `None`, and a message, if namespaces are not available.
+/// `$2` a folder with room. Returns `None`, after a message, if namespaces are not available.
 fn on_a_small_disk(script: &str, folder: &Path) -> Option<Ran> {
     let disk = folder.join("disk");
     fs::create_dir(&disk).unwrap();
@@ -371,8 +371,8 @@ fn a_full_file_system_leaves_no_half_file() {
     assert_eq!(ran.stderr.matches("No space left").count(), 5, "{}", ran.stderr);
 }
 
-/// A run that continues gives results, and all of them report that this machine has no room, and
-/// not that the device's medium is bad.
+/// A run that continues gives results, and all of them report that this machine has no room, not
+/// that the device's medium is bad.
 #[test]
 fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -385,7 +385,7 @@ fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
     assert_eq!(ran.stdout, "", "the image that was made is gone: {}", ran.stderr);
     let statuses = ran.stderr.lines().filter(|line| !line.starts_with("flysch: report in "));
     assert_eq!(statuses.collect::<Vec<_>>(), ["0"; 4], "{}", ran.stderr);
-    // Allocation of space failed, in the terms of each protocol.
+    // Space could not be allocated, in the terms of each protocol.
     for (on, cause) in [("ufs", "sense 7/27/07"), ("nvme", "NVMe status 0/81")] {
         let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
         let (text, json) = (read(format!("{on}.txt")), read(format!("{on}.json")));

@@ -125,13 +125,13 @@ fn clients_start_it_by_socket_activation() {
         output
     };
     assert_eq!(by(&["nbdinfo", "--size", "--"], &[]).stdout, b"1048576\n");
-    // The copy has standard output for itself; what the server says is beside it.
+    // The copy has standard output to itself; the server's messages go to standard error.
     let copy = by(&["nbdcopy", "--"], &["-"]);
     assert!(copy.stdout == content, "{} bytes", copy.stdout.len());
     let said = String::from_utf8(copy.stderr).unwrap();
     assert!(said.contains("exporting 1 MiB in blocks of 4096 bytes, at passed:0"), "{said}");
     assert!(said.contains("ended; ") && said.contains("(1 MiB)"), "{said}");
-    // Nobody passed a socket, or one that does not listen.
+    // No socket was passed, or one that does not listen.
     let refused = run_in("export file:disk --nbd systemd", folder);
     assert_eq!(refused.status, 1, "{refused:?}");
     assert!(refused.stderr.contains("no socket was passed (LISTEN_FDS)"), "{refused:?}");
@@ -202,8 +202,8 @@ fn libnbds_and_nbdkits_programs_agree_with_it() {
     assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
 }
 
-/// The disk as a file of this machine by nbdfuse, a part of which is written: the contents before
-/// and after.
+/// The disk as a file of this machine by nbdfuse, part of which is written: the contents before and
+/// after.
 fn changed_as_a_file(folder: &Path) -> (Vec<u8>, Vec<u8>) {
     fs::create_dir(folder.join("m")).unwrap();
     let mut mount = Command::new("nbdfuse");

@@ -35,8 +35,8 @@ fn counts(job: &Value) -> [u64; 5] {
     [read, write, bytes, job["error"].as_u64().unwrap(), job["total_err"].as_u64().unwrap_or(0)]
 }
 
-/// What one engine writes, every other verifies; and the same job makes the same number of
-/// requests.
+/// What one engine writes, every other verifies; and the same job makes the same number of requests
+/// in each.
 #[test]
 fn fio_and_every_engine_agree_on_one_file() {
     if lacks("fio") {

@@ -1,5 +1,5 @@
-//! `flysch nvme`: its output next to nvme-cli's for the same device, and the confirmation it asks
-//! for before it destroys.
+//! `flysch nvme`: its output compared with nvme-cli's for the same device, and the confirmation
+//! required before data is destroyed.
 
 use flysch_tests::command::{Ran, assert_holds, run};
 use serde_json::Value;
@@ -16,8 +16,8 @@ const RECORDED: [(&str, &str); 7] = [
     ("smart-log", include_str!("nvme_cli/smart-log.json")),
 ];
 
-/// Fields of controllers other than PCI devices, the path of Linux's device file, and the effects
-/// of what Linux read before.
+/// Fields of controllers other than PCI devices, the path of Linux's device file, and traces of
+/// Linux's earlier reads.
 const NOT_OURS: [&str; 9] = [
     "ioccsz",
     "iorcsz",

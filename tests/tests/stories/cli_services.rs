@@ -160,8 +160,8 @@ fn history_time_and_boot_unit() {
     refused("ufs bootlun set a --yes", here, 1, &["UFS model", "bBootEnable"]);
 }
 
-/// An inline-encrypted disk is read back with its key; its image contains cipher text, which equals
-/// what OpenSSL produces for the same key and block numbers.
+/// An inline-encrypted disk is read back with its key; its image contains ciphertext equal to what
+/// OpenSSL produces for the same key and block numbers.
 #[test]
 fn a_disk_is_encrypted_with_a_key_from_a_file() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Writable FUSE mounts: programs affect them as they affect a directory.
+//! Writable FUSE mounts: programs affect them as they would a directory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -130,7 +130,7 @@ fn content_is_written_mapped_directly_and_cut() {
     file.read_exact_at(&mut block, 4096).unwrap();
     assert_eq!(block, [5; 8192]);
 
-    // A write clears set-user-id, set-group-id directories pass on their group.
+    // A write clears set-user-ID; set-group-ID directories pass on their group.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
     std::os::unix::fs::chown(&at, Some(0), Some(77)).unwrap();
     std::fs::set_permissions(&at, PermissionsExt::from_mode(0o2755)).unwrap();
@@ -159,7 +159,7 @@ fn immutable_and_append_only_files_are_what_they_are_elsewhere() {
     mounted.unmount().unwrap();
 }
 
-/// Data to be written through is on the medium when the call returns.
+/// Synchronous writes are on the medium when the call returns.
 #[test]
 fn what_is_synchronous_is_synced() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,8 +202,8 @@ fn what_is_synchronous_is_synced() {
     mounted.unmount().unwrap();
 }
 
-/// `sync` does not reach a FUSE mount. With write-through it need not; otherwise everything is
-/// there a moment after the last change.
+/// `sync` does not reach a FUSE mount. With write-through it need not; otherwise everything is on
+/// the medium shortly after the last change.
 #[test]
 fn a_mount_can_be_synchronous_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();

@@ -161,7 +161,7 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     assert!(fs::read(folder.join("back")).unwrap()[..data.len() - 1000] == data[1000..]);
 }
 
-/// Metadata that is found but not followed is reported, and so is the remedy for obstacles.
+/// Metadata that is found but not followed is reported, and so are the remedies for obstacles.
 #[test]
 fn what_is_not_shown_and_what_is_in_the_way_is_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -99,7 +99,7 @@ fn mirror_2_to_7_every_balance_reads_what_was_written_down_to_the_last_component
             let remove = format!("mirror remove m {name}");
             assert!(bench.copied(&[&remove], "mirror/m") == src, "{balance} without {name}");
         }
-        // The last one stays: its data is nowhere else.
+        // The last one stays: its data exists nowhere else.
         let last = bench.try_play(&["mirror remove m us2"]);
         assert!(last.status == 1 && last.stderr.contains("last good component"), "{last:?}");
         let status = bench.play(&["mirror status -s m", "mirror destroy m", "mirror status"]);
@@ -135,7 +135,7 @@ fn mirror_9_a_half_that_was_replaced_is_not_taken_back() {
          mirror/m  COMPLETE  us0.nop (ACTIVE)\n\
          mirror/m  COMPLETE  us2.nop (ACTIVE)\n"
     );
-    // The original two: one is too old, so the mirror runs on the other.
+    // The original two: one is out of date, so the mirror runs on the other.
     fs::write(bench.folder().join("src"), random(4096)).unwrap();
     let told = bench.play(&[NOPS, "mirror status -s m", "copy src mirror/m"]);
     assert_eq!(told, "mirror/m  DEGRADED  us0.nop (ACTIVE)\n");
@@ -220,14 +220,14 @@ fn mirror_component_selection_believes_the_latest_generation() {
     let two = fail("us2");
     assert_eq!(two.matches("DEGRADED").count(), 2, "{two}");
     assert_eq!(fail("us1"), "mirror/m  DEGRADED  us0.nop (ACTIVE)\n");
-    // They come one after the other, oldest first.
+    // They arrive one after the other, oldest first.
     let mut bench = bench;
     bench.disks = ["us2", "us1", "us0"].map(|it| format!("-f {it},name={it}.nop ")).concat();
     let told = bench.play(&["mirror dump us2.nop us1.nop us0.nop", "mirror status -s"]);
     let generations = numbers(&told, "genid: ");
     assert!(generations[0] < generations[1] && generations[1] < generations[2], "{told}");
     assert!(told.ends_with("\nmirror/m  DEGRADED  us0.nop (ACTIVE)\n"), "{told}");
-    // If the oldest came alone it runs, and newer ones are not rebuilt from it.
+    // If the oldest arrives alone the mirror runs on it, and newer ones are not rebuilt from it.
     bench.disks = "-f us2 -f us1 -f us0 ".into();
     let told = bench.play(&["nop create us2", "nop create us0", "mirror status -s", "why us0.nop"]);
     assert!(told.starts_with("mirror/m  DEGRADED  us2.nop (ACTIVE)\n"), "{told}");
@@ -236,7 +236,7 @@ fn mirror_component_selection_believes_the_latest_generation() {
 
 #[test]
 fn mirror_sync_error_reads_another_half_or_leaves_the_new_one_to_be_rebuilt() {
-    // One half alone: what it cannot read is nowhere, and the new one does not take part.
+    // One half alone: what it cannot read exists nowhere else, and the new one does not take part.
     let bench = Bench::with_source(&HALVES, MIB as usize);
     bench.play(&[NOPS, "mirror label -h m us0.nop", "copy src mirror/m"]);
     let ran = bench.try_play(&[NOPS, "nop configure -r 100 us0.nop", "mirror insert -h m us1.nop"]);

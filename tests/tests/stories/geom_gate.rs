@@ -75,7 +75,7 @@ fn a_mirror_of_a_gate_of_each_server_is_what_they_kept() {
         assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
     }
     drop((one, other));
-    // What the servers stored is read without them, by other programs.
+    // What the servers stored is read by other programs, without the servers.
     let convert = Command::new("qemu-img")
         .args(["convert", "-f", "qcow2", "-O", "raw", "q.qcow2", "q.raw"])
         .current_dir(folder)

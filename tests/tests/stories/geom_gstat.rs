@@ -134,7 +134,7 @@ fn what_a_workload_does_is_shown_by_gstat() {
     assert!(gone.stderr.contains("nobody listens"), "{}", gone.stderr);
 }
 
-/// Time is the models': whatever clients do, the figures are the same as without them.
+/// Time is that of the models: whatever clients do, the figures are the same as without them.
 #[test]
 fn clients_that_hang_or_vanish_harm_nothing() {
     let folder = tempfile::tempdir().unwrap();

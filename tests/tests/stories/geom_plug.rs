@@ -79,7 +79,7 @@ fn a_disk_goes_and_comes_back_by_verbs() {
 fn a_workload_outlives_disks_that_go_and_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // What was written while one was missing is read from it when the other one is removed.
+    // What was written while one was missing is read from it after the other one is removed.
     let events = [
         event("2ms", "\"disk detach ada1\""),
         event("1220ms", "[\"disk attach ada1\", \"mirror rebuild gm0\"]"),
@@ -235,8 +235,8 @@ fn what_a_model_does_by_itself_is_noticed() {
     assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
 }
 
-/// There is no `disk attach` or `disk rescan`: what is back in its place is found by its driver.
-/// That it is there, with the right data, shows when the other half is removed.
+/// There is no `disk attach` or `disk rescan`: a disk that returns to its place is found by its
+/// driver. That it is there, with the right data, shows when the other half is removed.
 #[test]
 fn what_comes_back_by_itself_is_found_under_a_workload() {
     let folder = tempfile::tempdir().unwrap();
@@ -275,7 +275,7 @@ fn what_comes_back_by_itself_is_found_under_a_workload() {
     }
 }
 
-/// Between the lines of a script time passes with requests; those to the other half are enough.
+/// Between the lines of a script, time passes with requests; those to the other half are enough.
 #[test]
 fn what_comes_back_by_itself_is_found_between_verbs() {
     let folder = tempfile::tempdir().unwrap();

@@ -74,8 +74,7 @@ fn a_nas_outlives_a_disk_while_a_workload_runs() {
     let words = "--rw=randrw --bs=4k --iodepth=16 --size=4M --verify=crc32c";
     let report = bench(&format!("--on {rig}:mirror/gm0p1 {words}"), folder);
     assert_eq!(report["jobs"][0]["error"], 0, "{report}");
-    // The second disk can no longer write a sector: it is dropped, and nobody notices except those
-    // who look.
+    // The second disk can no longer write a sector: it is dropped, and only those who look notice.
     let text = fs::read_to_string(&rig).unwrap();
     let two = text.replace(
         "disks = [\"ada0\", \"ada1\"]",
@@ -108,8 +107,8 @@ fn sixteen_disks_on_four_controllers_are_one() {
     assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
 }
 
-/// Motin's machine of 2013 did as much after his work: 16 SSDs on 4 controllers. Time is that of
-/// the models, and the same in every run; docs/bench.md has the figures.
+/// Motin's machine of 2013 reached the same after his work: 16 SSDs on 4 controllers. Time is that
+/// of the models, and the same in every run; docs/bench.md has the figures.
 #[test]
 fn sixteen_disks_do_more_than_a_million_reads_a_second() {
     let folder = tempfile::tempdir().unwrap();

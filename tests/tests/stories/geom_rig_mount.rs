@@ -162,7 +162,7 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
 }
 
 /// dd, mkfs.vfat, fsck.vfat and qemu-img on the partitions of a mirror, while verbs over the socket
-/// remove and insert its halves, and change the table next to them.
+/// deactivate and activate its halves; after that a verb changes the table.
 #[test]
 fn programs_of_others_work_while_commands_change_the_graph() {
     let others = ["mkfs.vfat", "fsck.vfat", "qemu-img", "dd"];
@@ -268,7 +268,7 @@ fn a_provider_is_a_file_whatever_is_done_to_it() {
     assert_eq!(disk.write_at(&[1; 10], size - 4).unwrap(), 4);
     plain.write_all_at(&[1; 4], size - 4).unwrap();
     assert_eq!(disk.write_at(&[1], size).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-    // Still open when it ends: what was written is stored all the same.
+    // Still open when it ends: what was written is stored nevertheless.
     assert_eq!(mount.signal(Signal::INT), Some(0));
     drop(disk);
     let copied = run_in("geom -f c.img -f a.img -f b.img copy stripe/st back", folder);
@@ -312,7 +312,7 @@ fn what_a_mount_does_is_shown_by_gstat() {
     assert!(!folder.join("sock").exists());
 }
 
-/// While a half is rebuilt, everybody else is served, and can see the progress.
+/// While a half is rebuilt, everybody else is served and can see the progress.
 #[test]
 fn a_rebuild_holds_up_nobody() {
     if !has_fuse() {

@@ -36,7 +36,7 @@ Zone lengths and types are all the same
     let ran = play("--on nvme,size=1G,zones=64K", &["zone -d nda0 -c rz -P summary"]);
     assert!(ran.stdout.starts_with("16384 zones, Maximum LBA 0x3ffff"), "{}", ran.stdout);
     assert_eq!(ran.stdout.lines().count(), 2);
-    // More than one answer of the graph holds.
+    // More than one answer of the graph can hold.
     let ran = play("--on nvme,size=1G,zones=64K", &["zone -d nda0 -c rz -P script"]);
     assert_eq!(ran.stdout.lines().count(), 16384);
     let words = format!("geom {ZONED} zone -d nda0 -c rz -o empty --json");

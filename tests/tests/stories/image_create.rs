@@ -1,5 +1,5 @@
 //! `flysch image create` as run by users: what goes in comes out, the same input gives the same
-//! bytes, and where mtd-utils write the same layout, theirs.
+//! bytes and, where mtd-utils write the same layout, the same bytes as theirs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -217,8 +217,8 @@ fn superblock(bytes: &[u8], stride: usize) -> usize {
     bytes.chunks(stride).position(begins).expect("a superblock") * stride
 }
 
-/// Linux mounts a UBIFS of whose superblock only the codes are lost, and we show it, too; one that
-/// is really damaged is reported as a damaged UBIFS and not as something unknown.
+/// Linux mounts a UBIFS whose superblock has lost only its codes, and we show it, too; one that is
+/// really damaged is reported as a damaged UBIFS, not as something unknown.
 #[test]
 fn a_page_without_its_codes_does_not_hide_a_file_system() {
     let folder = tempfile::tempdir().unwrap();

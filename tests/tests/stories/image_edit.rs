@@ -265,8 +265,8 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
     good(&run_in("image check image", folder));
 }
 
-/// The same changes to a file system of the host and to an image: the effects on set-id bits,
-/// capabilities, and on what is created in set-group-id directories.
+/// The same changes to a file system of the host and to an image: the effects on set-ID bits,
+/// capabilities, and on what is created in set-group-ID directories.
 #[test]
 fn privileges_go_as_linux_takes_them() {
     if !is_root() {
@@ -422,7 +422,7 @@ fn flags_forbid_what_they_forbid_elsewhere() {
     good(&run_in("image check image", folder));
 }
 
-/// If the format supports them: UBIFS.
+/// If the format supports them, as UBIFS does.
 #[test]
 fn times_keep_their_nanoseconds() {
     let folder = tempfile::tempdir().unwrap();
@@ -458,7 +458,7 @@ fn times_keep_their_nanoseconds() {
     assert_eq!(fs::metadata(folder.join("out/a")).unwrap().modified().unwrap(), time(0));
 }
 
-/// A problem with a copy is reported for the image.
+/// A problem with a temporary copy is reported for the image.
 #[test]
 fn nobody_hears_of_a_temporary_name() {
     let folder = tempfile::tempdir().unwrap();

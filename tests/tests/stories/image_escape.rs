@@ -231,7 +231,7 @@ fn loops_and_bottomless_trees_end() {
     assert!(cause("deeper than"), "{:?}", extraction.failures);
     assert!(out.join("a").is_dir() && out.join("self").is_dir());
     assert!(!crate::image_common::wrong(&path).is_empty());
-    // The tests' own clean-up should not depend on the depth it supports.
+    // The tests' own clean-up should not depend on the depth that it supports.
     std::process::Command::new("rm").arg("-rf").arg(&out).status().unwrap();
 }
 

@@ -95,7 +95,7 @@ fn one_changes_an_image_at_a_time() {
     assert_eq!(ran.status, 1, "{}", ran.stderr);
 }
 
-/// An image is made with keys, mounted with them, changed, and reports what it cannot do.
+/// An image is made with keys, mounted with them and changed, and reports what it cannot do.
 #[test]
 fn a_signed_and_encrypted_image_is_mounted_with_its_keys() {
     let folder = tempfile::tempdir().unwrap();

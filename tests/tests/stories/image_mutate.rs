@@ -22,7 +22,7 @@ fn mutated_images_end_soon_and_inside() {
     assert!(totals.files > 1000, "{totals:?}");
 }
 
-/// Seeds of damages that once went wrong; for the four before the last one the judge could not
+/// Seeds of damage that once went wrong; for the four before the last one the judge could not
 /// decide.
 const ONCE_WRONG: [u64; 12] = [
     6142, 6276, 1_001_091, 1_001_151, 1_001_318, 1_002_696, 1_003_324, 1_002_147, 1_002_435,

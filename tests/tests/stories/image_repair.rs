@@ -107,7 +107,7 @@ fn own_images_are_repaired_and_restored() {
     }
 }
 
-/// The command, killed at each call with which it changes something.
+/// The command, killed at each call by which it changes something.
 #[test]
 fn a_repair_that_is_killed_is_done_by_the_same_command() {
     /// Calls that change files and names; standard output does not count.
@@ -247,7 +247,7 @@ fn ubi_itself_is_repaired() {
         assert_eq!(run("image repair image").status, 0, "{what}");
     }
     assert_eq!(free, good.len() / PEB);
-    // Both copies: the names are nowhere else.
+    // Both copies: the names are stored nowhere else.
     let mut image = good;
     [0, 1].into_iter().for_each(|block| image[block * PEB..][..PEB].fill(0xFF));
     fs::write(folder.join("image"), &image).unwrap();

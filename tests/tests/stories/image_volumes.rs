@@ -75,7 +75,7 @@ fn each_volume_comes_out_in_its_place() {
     let ran = command::run_in("image cat ubi --volume data /file", folder.path());
     assert_eq!((ran.status, &ran.stdout[..]), (0, "in the other volume"));
 
-    // The truncated part contained the index of a volume: the output is not everything there was.
+    // The part cut off contained the index of a volume: the output is not everything there was.
     let half = &image[..image.len() / PEB_SIZE / 2 * PEB_SIZE];
     std::fs::write(at("half"), half).unwrap();
     for words in ["extract half -o half-out", "ls half", "info half"] {

@@ -131,7 +131,7 @@ fn create(tree: &Path, image: &Path, options: Jffs2Options, accessed: &BTreeMap<
     builder.finish().unwrap();
 }
 
-/// mkfs.jffs2 without compression and with rtime, whose results depend only on the format.
+/// mkfs.jffs2 without compression and with rtime, where the results depend only on the format.
 #[test]
 #[ignore = "differs in times of last reads so far"]
 fn the_bytes_of_mkfs_where_only_the_format_decides() {

@@ -149,7 +149,7 @@ fn damage_costs_what_it_hits() {
 }
 
 /// mkfs puts the time of a file into its entry, and numbers entries as if Linux continued in the
-/// directory that it filled last. Later files there are distinguished from them all the same.
+/// directory that it filled last. Later files there are nevertheless distinguished from them.
 #[test]
 fn a_directory_of_mkfs_has_the_time_of_what_was_made_in_it_since() {
     if !has_mtd_utils() {

@@ -39,7 +39,7 @@ fn mount(chip: Chip, options: &WriteOptions) -> Jffs2Mut<Chip> {
 fn findings(chip: &Chip, options: &WriteOptions) -> Vec<String> {
     let mut findings = vec![];
     check(chip, options.order, &mut |finding| {
-        // An interrupted erase leaves garbage, which is erased again eventually.
+        // An interrupted erase leaves garbage, which is erased again sooner or later.
         if finding.severity > Severity::Note && !finding.problem.contains("neither erased nor") {
             findings.push(finding.to_string());
         }
@@ -350,7 +350,7 @@ fn blocks_that_fail_are_given_up_and_nothing_is_lost() {
     }
 }
 
-/// Whatever is wrong with an image: mounting it for writing and working on it ends.
+/// Whatever is wrong with an image, mounting it for writing and working on it ends.
 #[test]
 fn damaged_images_are_worked_on_without_harm() {
     let mut noise = SplitMix64::new(50);

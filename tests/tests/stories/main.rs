@@ -1,6 +1,6 @@
 //! The stories: what users see, one file per subject, all in one program.
 //!
-//! One program links the stack once. To run one file of it:
+//! One program links the stack only once. To run one file of it:
 //! `cargo test --workspace --test stories image_edit::`.
 
 mod c_drivers;

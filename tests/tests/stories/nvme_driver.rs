@@ -1,5 +1,5 @@
-//! The NVMe driver on the NVMe model, on a machine whose memory is not coherent: memory that it
-//! lends, deviations that it knows, recovery with commands in flight.
+//! The NVMe driver on the NVMe model, on a machine whose memory is not coherent: the memory it
+//! lends, the deviations it knows, recovery with commands in flight.
 
 use flysch_api::command::{
     Command, Direction, Ended, NotStarted, Nvme as Language, Ordering, Port as _, Token,
@@ -132,12 +132,12 @@ fn a_drive_without_memory_is_lent_some() {
         let host = host(&machine, NvmeOptions { host_memory, ..NvmeOptions::default() });
         time_of_reads(&machine, host)
     };
-    // The mapping is in the host's memory, or 45 us away in the flash.
+    // The mapping is in the host's memory, or in the flash, 45 us away.
     let (without, with) = (reads(0), reads(16 * MIB));
     assert!(without > with + 8 * 40_000, "{without} ns without, {with} ns with");
 }
 
-/// Not "no room now", which would be retried forever.
+/// The answer is not "no room now", which would be retried forever.
 #[test]
 fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
     let machine = machine();
@@ -262,7 +262,7 @@ fn structures_of_features_are_read_and_set() {
 }
 
 /// Each fault alone, in the middle of 24 concurrent commands: all end exactly once, those reported
-/// good really are, and afterwards data goes both ways.
+/// as good really are, and afterwards data moves both ways.
 #[test]
 fn every_fault_ends_every_command_once() {
     let recoverable = Kind::NVME.into_iter().filter(|kind| *kind != Kind::Unplugged);

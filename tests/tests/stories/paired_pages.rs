@@ -1,4 +1,4 @@
-//! A chip with two bits per cell and paired pages, used by the lower page of each pair.
+//! A chip with two bits per cell and paired pages, used through the lower page of each pair.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn profile(blocks: u32) -> Profile {
     Profile::named("H27UCG8T2ETR").unwrap().with_blocks(blocks).with_pages_per_block(32)
 }
 
-/// Refused as it is, and as good as any other chip if only the lower page of each pair is used.
+/// Refused as it is, but as good as any other chip if only the lower page of each pair is used.
 #[test]
 fn paired_pages_are_written_by_their_lower_halves() {
     let profile = profile(40);
@@ -117,7 +117,7 @@ fn content(round: usize, number: usize) -> Vec<u8> {
 }
 
 /// Overwrites files, with a sync every second round; `files` is what they may contain, `synced`
-/// what they contain at least.
+/// what they must contain at least.
 fn overwrite(chip: &mut NandChip, (files, synced): (&mut Files, &mut Files)) -> Result<(), String> {
     let mut device = attach(chip)?;
     let volume = device.volume_mut(0).map_err(|error| error.to_string())?;

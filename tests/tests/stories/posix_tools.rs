@@ -92,7 +92,7 @@ fn jffs2_stands_the_exercisers() {
 }
 
 /// integck remounts with mount(2), which cannot start a FUSE file system: when preloaded, this runs
-/// `$REMOUNT` instead. A remount of a mounted file system changes nothing.
+/// `$REMOUNT` instead. Remounting a mounted file system changes nothing.
 const SHIM: &str = r#"
 #include <errno.h>
 #include <stdlib.h>
@@ -123,8 +123,8 @@ done
 exit 1
 "#;
 
-/// Lets integck write, remount and compare on the mount of `mount`, repeated for about the wanted
-/// number of operations.
+/// Lets integck write, remount and compare on the mount of `mount`, repeatedly, for about the
+/// wanted number of operations.
 fn check_integrity(mount: &str, image: Option<usize>) {
     /// Approximate number of writing calls in one repetition.
     const CHANGES: u64 = 6000;

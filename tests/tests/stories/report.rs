@@ -39,7 +39,7 @@ addEventListener("load", () => {
 });
 </script></body>"#;
 
-/// The browser, if there is one; otherwise a line says what was skipped.
+/// The browser, if there is one; otherwise prints what was skipped.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|f| f.join("chromium")).find(|f| f.is_file());

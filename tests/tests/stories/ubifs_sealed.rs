@@ -88,7 +88,7 @@ fn an_image_that_mkfs_signed_is_verified_by_its_certificate() {
         let (key, certificate) = (key.to_str().unwrap(), certificate.to_str().unwrap());
         let more = ["--hash-algo", algorithm, "--auth-key", key, "--auth-cert", certificate];
         let image = mkfs(tree.path(), &FORMATS[1], "lzo", &more);
-        // With the key of a device, which has not put an HMAC into it yet, or without.
+        // With the key of a device that has not yet put an HMAC into the image, or without.
         for key in [None, Some(AuthKey::new(b"any", None))] {
             let signed = open_with(image.clone(), trusting(folder, "maker.crt", key));
             let verified = signed.verified().unwrap();
@@ -134,7 +134,7 @@ fn nothing_else_is_taken(image: &[u8], keys: &Keys) {
         let mut changed = message.to_vec();
         changed[at] ^= 1;
         let found = trust.verify(superblock, &changed);
-        // The fields that name the hashes in advance and the version of the form do not matter.
+        // The fields that announce the hashes, and the version of the form, do not matter.
         assert!(found.is_err() || (15..58).contains(&at), "{at}: {found:?}");
         if (name..name + 4).contains(&at) {
             assert_eq!(found, Err(SignatureError::Signer), "{at}");
@@ -228,7 +228,7 @@ fn an_encrypted_image_is_read_with_its_key() {
     fs::remove_file(key).unwrap();
 }
 
-/// What a user does with such an image and the file of its key.
+/// What a user does with such an image and the file with its key.
 #[test]
 fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     if tools_missing() {
@@ -269,7 +269,7 @@ fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
     let extracted = run("image extract --key key image -o out");
     assert_eq!(extracted.status, 0, "{}", extracted.stderr);
     assert_eq!(fs::read(folder.join("out/plans")).unwrap(), b"of great import");
-    // The key of something else, no key, and an invalid one.
+    // A key for something else, no key, and an invalid one.
     assert!(!run("image ls --key other image").stdout.contains("plans"));
     let missing = run("image ls --key nowhere image");
     assert_ne!(missing.status, 0);

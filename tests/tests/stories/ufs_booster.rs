@@ -108,7 +108,7 @@ fn the_write_booster_buffer_shrinks_and_grows() {
     assert_eq!(stack.size(), 16);
     let state = stack.resize(WriteBoosterResize::Decrease);
     assert_eq!((state.status, state.size_units), (Status::Completed, 14));
-    // An end is reported once.
+    // The end is reported once.
     let Ok(Output::Resize(state)) = stack.run(Operation::ResizeState(0)) else { panic!("a state") };
     assert_eq!((state.status, state.hint), (Status::Idle, WriteBoosterResize::Keep));
     for size in [12, 10, 8, 6, 4] {
@@ -196,7 +196,7 @@ fn what_cannot_be_resized_is_refused_before_the_device_sees_it() {
             let refused = stack.run(operation.clone());
             assert!(matches!(refused, Err(UfsError::Unsupported(_))), "{operation:?}: {refused:?}");
         }
-        // If requested all the same, the device has no such attribute and no such flag.
+        // If requested anyway, the device has no such attribute and no such flag.
         let unknown = Err(UfsError::Failed(Cause::Query(QueryResult::InvalidIdn)));
         let write = Query::write_attribute(AttributeId::WriteBoosterBufferResizeEn, 1);
         assert_eq!(stack.run(Operation::Query(write)), unknown);
@@ -241,7 +241,7 @@ fn a_partial_flush_leaves_what_is_pinned() {
     stack.flush();
     assert_eq!((stack.available(), stack.partial().pinned_available_percent), (100, 50));
     assert_eq!(stack.host().take_events(), 0);
-    // Pinned data that finds no room goes to the rest, and the device reports that.
+    // Pinned data that finds no room goes elsewhere, and the device reports that.
     stack.write(16 * MIB, PINNED_GROUP);
     assert_eq!(stack.partial().pinned_available_percent, 0);
     assert_eq!(stack.available(), 80, "8 of 48 MiB");

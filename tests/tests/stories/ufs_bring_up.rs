@@ -1,5 +1,5 @@
 //! Bring-up of the UFS driver on controllers that report false values, stall or fail: each failure
-//! names its step, and whatever can be retried is.
+//! names its step, and whatever can be retried is retried.
 
 use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{
@@ -71,9 +71,9 @@ enum Told {
     Reset(bool),
     Clocks(Clocks),
     Device(u16),
-    /// Not the board but the device: a command of the host itself, its unit and its operation code.
+    /// From the device, not the board: a command of the host itself, its unit and operation code.
     Command(u8, u8),
-    /// Not the board but the controller: HCE is cleared.
+    /// From the controller, not the board: HCE is cleared.
     Disabled,
 }
 
@@ -270,7 +270,7 @@ impl Registers for Tampered {
                 }
                 self.fails.set(self.spoils(value));
                 if self.fails.get() {
-                    // A harmless command in its place, so that it is answered.
+                    // A harmless command takes its place, so that there is an answer.
                     self.model.write32(UCMDARG1, 0x1568_0000);
                     return self.model.write32(UICCMD, UicOpcode::DmeGet.into_bits().into());
                 }
@@ -430,7 +430,7 @@ fn the_platform_is_told_of_everything_in_order() {
     let fast = Event::PowerMode(host.link());
     assert!(at(&Told::Clocks(Clocks::Fast)) < at(&Told::Event(fast, Phase::Before)));
     assert!(at(&Told::Event(fast, Phase::Before)) < at(&Told::Event(fast, Phase::After)));
-    // The settings it requires are in place, at both ends.
+    // The settings that it requires are in effect at both ends.
     assert_eq!(machine.dme_get(UicAttribute::PaTxhsg1synclength, false), 0x4A);
     assert_eq!(machine.dme_get(UicAttribute::PaTxhsg2synclength, true), 0x4A);
     host.hibernate(&machine, true).expect("asleep");
@@ -576,7 +576,7 @@ fn the_reset_line_brings_a_deaf_device_back() {
     let machine = Tampered::new(Config::default(), Fault::Deaf(1));
     let without = machine.host(UfsOptions::default());
     assert!(matches!(without, Err(UfsError::Step { step: "link start-up", .. })), "{without:?}");
-    // Attempts of link start-up begin when the line is pulsed.
+    // Each attempt at link start-up begins with a pulse of the line.
     let mut host = machine.host_on_board(UfsOptions::default()).expect("the second pulse helps");
     assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 2);
     host.run(&machine, Operation::Reset).expect("up again");

@@ -390,7 +390,7 @@ fn who_was_declined_is_polled_once_the_link_is_awake() {
                 assert_eq!(wait(&mut ports[last], &machine).ended, Ended::Good);
                 assert_eq!(ports[last].poll(machine.now()), None, "and it parks");
             }
-            // And afterwards only lanes that check for requests of other lanes.
+            // After that only lanes that check for requests of other lanes want to be polled.
             for _ in 0..4 {
                 let at = machine.now().after_nanos(2_000_000);
                 while machine.now() < at {

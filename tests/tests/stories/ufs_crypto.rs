@@ -62,7 +62,7 @@ fn operate(machine: &Model, port: &mut Port<Model>, operation: Operation) {
 
 #[test]
 fn the_medium_holds_what_ieee_1619_says() {
-    // Vector, key, first number; of the 512 bytes at `at` the first and the last bytes.
+    // Vector, key, first number; the first and last bytes of the 512 bytes at `at`.
     let vectors = [
         (KEY_256, 0xFF, 0, "1c3b3a102f770386e4836c99e370cf9b", "c4f36ffda9fcea70b9c6e693e148c151"),
         // The number that follows, as computed by OpenSSL.
@@ -196,7 +196,7 @@ fn keys_outlive_a_reset_of_the_host_and_end_with_a_shutdown() {
         assert!(slots.iter().all(Option::is_none));
         let declined = port.start(read(9, back, crypto), machine.now()).expect_err("no key");
         assert_eq!(declined.why, NotStarted::BadData(BadData::Key));
-        // The same key again, and the data is back.
+        // With the same key again, the data is back.
         let key = key(KEY_256, 4096);
         operate(&machine, &mut port, Operation::ProgramKey { slot: 2, key });
         done(&mut port, &machine, read(9, back, context(2, 4096, 77)));

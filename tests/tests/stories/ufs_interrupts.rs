@@ -25,7 +25,7 @@ fn each_lane_waits_on_its_own_vector() {
                 port.ring(machine.now());
                 assert!(port.poll(machine.now()).is_none());
                 assert!(interrupts || port.arm(), "nothing has ended");
-                // Nobody else's clearing can interfere: there is no look in between.
+                // No other clearing can interfere: nobody polls in between.
                 let at = port.poll_at().expect("a command is in flight");
                 assert!(at.nanos_since(machine.now()) > 40_000_000);
                 let soon = machine.now().after_nanos(2_000_000);
@@ -100,9 +100,9 @@ fn lanes_in_threads_of_their_own_lose_no_interrupt() {
     let memory = DmaRegion::zeroed(17 << 20, 0x1_0000_0000);
     let model = Ufs::new(Config::default(), memory.clone()).expect("a device");
     let machine = Threaded::start(model, memory, Identity::default(), 1000).expect("a thread");
-    // A lane that misses an interrupt looks after minutes, and is noticed. This machine's clock is
-    // real: a model whose thread gets no processor for a while is not a silent device, so nothing
-    // else ends before that either.
+    // A lane that misses an interrupt polls again only after minutes, which is noticed. This
+    // machine's clock is real: a model whose thread gets no processor time for a while is not a
+    // silent device, so nothing else times out before that either.
     let timeouts = patient(300_000);
     let driver = machine.memory().carve(0, 1 << 20);
     let options = UfsOptions { timeouts, apart: true, ..mcq(4) };

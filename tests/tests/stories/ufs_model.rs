@@ -18,8 +18,8 @@ fn modes() -> [UfsOptions; 4] {
     [polled(&sdq), polled(&mcq), sdq, mcq]
 }
 
-/// Whether a port wants to be polled only for an error check, once a second if errors raise no
-/// line.
+/// Whether a port wants to be polled only for an error check, which happens once a second if errors
+/// raise no line.
 fn is_at_rest(machine: &Model, port: &Port<Model>) -> bool {
     port.poll_at().is_none_or(|at| at.nanos_since(machine.now()) > 500_000_000)
 }
@@ -134,7 +134,7 @@ fn many_lanes_share_one_controller() {
 #[test]
 fn lists_of_segments_come_back() {
     for options in modes() {
-        // In queues, host and device share no line of 64 bytes.
+        // In queues, no line of 64 bytes is shared by host and device.
         let line = if options.queue == QueueMode::Mcq { 64 } else { 32 };
         let machine = machine_with_lines(Config::default(), line);
         let mut ports = ports(&machine, options);

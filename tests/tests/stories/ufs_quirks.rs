@@ -129,7 +129,7 @@ impl Machinery {
         (self.completions.get()..).contains(&range.address)
     }
 
-    /// Changes what the device and the controller have written to what this machine shows.
+    /// Replaces what the device and the controller have written by what this machine shows.
     fn falsify(&self, range: DmaSlice) {
         let memory = self.memory();
         let len = range.len as usize;

@@ -241,7 +241,7 @@ fn a_controller_that_shows_itself_too_early_is_waited_for() {
         let mut ports = ports(&machine, options.clone());
         works(&machine, &mut ports[0]);
         assert_eq!(errors(&ports, ErrorKind::HostReset), 0);
-        // A driver that does not wait cannot come up: the fault counts as one.
+        // A driver that does not wait cannot come up, which shows that the fault has an effect.
         let machine = faulty(Kind::EnableGlitch, Trigger::Every(1));
         let mut hasty = options;
         hasty.timeouts.enable_settle_us = 0;
@@ -360,7 +360,7 @@ fn the_owner_can_abort_a_command() {
         let port = &mut ports[0];
         done(port, &machine, read(0, buffer(&machine, 0, 4096)));
         for token in 7..20 {
-            // Long enough not to be done before the device receives the abort.
+            // Long enough for the device to receive the abort before it is done.
             let command = read(token, buffer(&machine, 0, 256 << 10));
             assert_eq!(command.deadline, Instant::NEVER);
             port.start(command, machine.now()).expect("room");

@@ -102,7 +102,7 @@ fn refused(status: RpmbStatus) -> UfsError {
     UfsError::Rpmb(RpmbError::Refused(status))
 }
 
-/// Properties of both modes.
+/// What both modes have in common.
 fn use_rpmb(rpmb: &mut Rpmb<'_>) {
     let unit = rpmb.unit();
     let block = unit.block_length as usize;
@@ -507,7 +507,7 @@ fn a_purge_that_ends_early_leaves_the_rest() {
 fn a_purge_needs_empty_queues() {
     let (machine, mut ports) = stale(QueueMode::Mcq);
     let port = &mut ports[0];
-    // The driver does not even ask the device while outcomes are owed.
+    // The driver does not even ask the device while outcomes are outstanding.
     for n in 0..8 {
         port.start(read(n, buffer(&machine, 0, 4096)), machine.now()).expect("room");
     }
@@ -519,7 +519,7 @@ fn a_purge_needs_empty_queues() {
     }
     operate(&machine, port, Operation::Purge(true)).expect("begun");
     assert_eq!(purge_status(&machine, port, 2000), PurgeStatus::Completed);
-    // If asked behind its back while it has a command, the device refuses.
+    // If asked without the driver's knowledge while it has a command, the device refuses.
     for n in 0..8 {
         port.start(read(n * 32, buffer(&machine, 0, 128 << 10)), machine.now()).expect("room");
     }

@@ -398,8 +398,8 @@ fn files_without_names_are_gone_after_a_stop() {
             fs.sync(None).expect("there is room");
         }
     };
-    // The capacity of an orphan area of one LEB; then the name stays, and one less makes room for
-    // it.
+    // The capacity of an orphan area of one LEB; then the name stays, and one orphan less makes
+    // room for it.
     assert_eq!((refused, open.len()), (FsError::NoSpace, 1980));
     let last = format!("file{}", open.len());
     fs.forget(open[7]).expect("it has no name");
@@ -427,8 +427,8 @@ fn worked_on(shape: UbifsShape, seed: u64) -> (UbifsMut<Lebs>, refusal::Synced, 
     (fs, synced, random)
 }
 
-/// Works on a volume of which the `left`-th further write fails, as all later ones, or until it is
-/// full. It is read-only then and sound, and on better flash it can be written to again.
+/// Works on a volume until it is full, or with the `left`-th further write and all later ones
+/// failing. It is then read-only and sound, and on better flash it can be written to again.
 fn wear_out(shape: UbifsShape, seed: u64, left: u64) {
     let what = format!("{shape:?}, seed {seed}, worn out after {left}");
     let (mut fs, mut synced, mut random) = worked_on(shape, seed);
@@ -456,8 +456,8 @@ fn wear_out(shape: UbifsShape, seed: u64, left: u64) {
 
 #[test]
 fn a_worn_out_volume_leaves_ubifs_read_only() {
-    // After 1278 writes the only empty LEB left to the index was one that removed files had freed,
-    // and their removal had not reached the flash: it could not be opened any more.
+    // After 1278 writes the only empty LEB left to the index was one freed by removed files whose
+    // removal had not reached the flash: it could no longer be opened.
     for left in (0..200).step_by(7).chain([1278]) {
         wear_out((15_872, 40, 512), left, left);
     }
@@ -487,7 +487,7 @@ fn a_leb_that_can_not_be_read_costs_nothing_else() {
             let expected =
                 matches!(error, FsError::Medium(_) | FsError::Damaged { .. } | FsError::ReadOnly);
             assert!(expected, "LEB {lnum}: {error}");
-            // Whether it continues or is read-only now: nothing panics, nothing is lost.
+            // Whether it continues or is now read-only: nothing panics, nothing is lost.
             let _ = refusal::work(&mut fs, &mut synced, &mut random, 50);
         }
         let lebs = fs.volume().clone();

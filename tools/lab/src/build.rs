@@ -39,13 +39,13 @@ pub(crate) const KERNEL: &str = "vmlinuz";
 pub(crate) const ARCHIVE: &str = "initrd";
 pub(crate) const DISK: &str = "root.ext4";
 
-/// Everything that determines the contents of the lab; a change causes a rebuild.
+/// Everything that determines the contents of the lab; any change causes a rebuild.
 pub(crate) fn recipe(kernel: Kernel) -> String {
     let packages = packages(kernel);
     [RELEASE, &packages, &EARLY_MODULES.join(","), DISK_SIZE, INIT, RUN].join("\n")
 }
 
-/// The packages of the tree; the newer kernel is the same package of another suite.
+/// The packages of the tree; the newer kernel is the same package from another suite.
 fn packages(kernel: Kernel) -> String {
     match kernel {
         Kernel::Release => PACKAGES.into(),
@@ -170,7 +170,7 @@ fn disk(tree: &Path, to: &Path) -> Result<(), LabError> {
 /// Modules of the guest's kernel with a feature that Debian's builds lack.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    /// A name, and the folder they are in.
+    /// Their name, and the folder they are in.
     pub(crate) name: &'static str,
     names: &'static [&'static str],
     script: &'static str,

@@ -34,7 +34,7 @@ pub struct Job<'a> {
     /// Number of processors of the guest.
     pub processors: u32,
     /// Whether the guest's console is the terminal of this process, for a script that talks to a
-    /// person there; QEMU's own commands are after Ctrl-A (`Ctrl-A X` switches off).
+    /// person there; QEMU's own commands follow Ctrl-A (`Ctrl-A X` switches off).
     pub terminal: bool,
 }
 
@@ -74,9 +74,8 @@ pub struct Done {
     pub console: String,
 }
 
-/// The kernel's command line. The kernel does not check whether its timer ticks, which may fail on
-/// a busy machine within the time allowed; and it keeps a log that is large enough for dumps of
-/// UBIFS.
+/// The kernel's command line. The kernel does not check whether its timer ticks, because that check
+/// may exceed its time limit on a busy machine; and it keeps a log large enough for dumps of UBIFS.
 const COMMAND_LINE: &str =
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check log_buf_len=8M";
 
@@ -177,7 +176,7 @@ fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {
         arguments.push("-drive".into());
         arguments.push(option("file=", &disk, ",if=virtio,format=raw,readonly=on").into());
     }
-    // Devices get their places in this order, and the first disk gets its name.
+    // Devices get their places in this order, and the first disk gets the first name.
     arguments.extend(job.root.iter().map(OsString::from));
     arguments.extend(job.arguments.iter().map(OsString::from));
     Boot {

@@ -59,7 +59,7 @@ pub enum LabError {
         /// The package that contains it.
         package: &'static str,
     },
-    /// A program failed; with its last line.
+    /// A program failed; with the last line it wrote.
     #[error("{program} failed: {said}")]
     Failed {
         /// The program.
@@ -76,7 +76,7 @@ pub enum LabError {
     /// The guest was not done in time.
     #[error("the guest did not finish in {seconds} s; its console ends with: {console}")]
     TimedOut {
-        /// How long it was waited for.
+        /// How long this waited for it.
         seconds: u64,
         /// The last lines of its console.
         console: String,

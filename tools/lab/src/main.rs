@@ -1,4 +1,4 @@
-//! `flysch-lab build` makes the lab; `flysch-lab run SCRIPT FOLDER` does one job by hand.
+//! `flysch-lab build` makes the lab; `flysch-lab run SCRIPT FOLDER` runs one job by hand.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The contents of a tree, line by line: to compare what Linux shows with what Flysch shows.
+//! The contents of a tree, line by line, to compare what Linux shows with what Flysch shows.
 //!
 //! [`of_directory`] asks the kernel it runs on, [`of_file_system`] asks any [`FileSystem`]. Both
 //! give the same lines for the same tree, so that a comparison is one of texts and a difference is
@@ -42,7 +42,7 @@ struct Item {
     modified: Timestamp,
     changed: Timestamp,
     device: (u32, u32),
-    /// The checksum of a regular file, the target of a symlink, or the error of reading it.
+    /// The checksum of a regular file, the target of a symlink, or the error from reading it.
     content: String,
     xattrs: BTreeMap<Vec<u8>, String>,
 }
@@ -285,7 +285,7 @@ pub fn from_text(text: &str) -> Manifest {
     parts.map(|(path, line)| (path.to_owned(), line.to_owned())).collect()
 }
 
-/// The differences of two manifests, a text for each path.
+/// The differences between two manifests, a text for each path.
 pub fn differences(expected: &Manifest, found: &Manifest) -> Vec<String> {
     let mut differences = vec![];
     for (path, line) in expected {

@@ -99,7 +99,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     let Some((task, options)) = arguments.split_first() else {
         return Err(Failure::Usage("no task given".into()));
     };
-    // No task may start because somebody asks what it does.
+    // Asking what a task does must not start it.
     let asks = |word: &String| word == "-h" || word == "--help";
     match task.as_str() {
         _ if arguments.iter().any(asks) => {

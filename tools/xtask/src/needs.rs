@@ -16,7 +16,7 @@ struct Tool {
     name: &'static str,
     /// The Debian package.
     package: &'static str,
-    /// The programs it brings.
+    /// The programs it provides.
     programs: &'static [&'static str],
 }
 
@@ -50,7 +50,7 @@ const TOOLS: [Tool; 25] = [
 
 /// The first version of QEMU with a UFS device.
 const QEMU_MIN: (u32, u32) = (8, 2);
-/// The least version of the second QEMU the tests use: its UFS device is more complete.
+/// The minimum version of the second QEMU that the tests use: its UFS device is more complete.
 const QEMU_NEW: (u32, u32) = (11, 0);
 
 /// A tree of Debian 13 with the newest QEMU, for machines whose own is older.
@@ -62,7 +62,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub(crate) struct Needs {
     /// Missing tools by name, and what to do about each.
     pub(crate) missing: BTreeMap<&'static str, String>,
-    /// Environment of the tests: where the two QEMUs are.
+    /// Environment of the tests: the locations of the two QEMUs.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -85,7 +85,7 @@ impl Needs {
         needs
     }
 
-    /// The first missing tool, of all, and what to do about it.
+    /// The first of all tools that is missing, and what to do about it.
     pub(crate) fn lacks_peers(&self) -> Option<String> {
         self.lacks(&TOOLS.each_ref().map(|tool| tool.name))
     }

@@ -31,7 +31,7 @@ impl Spent {
 }
 
 /// Processor time of the children waited for, and of their children, which proc(5) gives in
-/// hundredths of a second: fields 16 and 17, counted after the name in parentheses.
+/// hundredths of a second as fields 16 and 17; they are found from the parenthesis after the name.
 fn children(stat: &str) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(13);

@@ -277,8 +277,8 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
 /// The Python package from the sources: puts together what `maturin` would put into a wheel.
 fn python(context: &Context<'_>) -> Result<Outcome, String> {
     let sources = context.workspace.root.join("bindings/python");
-    // Together with a test that is built already, so that the features are those of the steps
-    // before.
+    // Together with a test that is already built, so that the features are those of the earlier
+    // steps.
     let build = ["build", "--locked", "--workspace", "--lib", "--test", STORIES];
     shell::run(&mut context.cargo(&build))?;
     let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
@@ -305,8 +305,8 @@ fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
 /// Checks that the hot paths keep their instruction budgets, in the profile used for measurements.
 fn cost(context: &Context<'_>) -> Result<Outcome, String> {
     let count = ["run", "--locked", "--quiet", "--profile=dist", "--package", COST];
-    // An incremental build divides a crate in other ways and so inlines in other ways: who counts
-    // here has to count what everybody else counts.
+    // An incremental build divides a crate differently and so inlines differently: the counts here
+    // must be comparable with everybody else's.
     shell::run(context.cargo(&count).env("CARGO_INCREMENTAL", "0"))?;
     Ok(Outcome::Passed)
 }

@@ -1,4 +1,4 @@
-//! What STRIPE and CONCAT share: an array that needs all of its components.
+//! Common code of STRIPE and CONCAT: an array that needs all of its components.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,7 +20,7 @@ use crate::route::{Leg, Route};
 /// How data is distributed over the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// In turn, so many bytes at a time.
+    /// In turn, this many bytes at a time.
     Stripe(u64),
     /// One component after the other.
     Concat,
@@ -34,7 +34,7 @@ pub(super) struct Part {
     pub(super) number: u16,
     pub(super) all: u16,
     pub(super) layout: Layout,
-    /// Its position was recorded by `label`; otherwise it was given to `create`.
+    /// Its position was recorded by `label`; otherwise it was passed to `create`.
     pub(super) automatic: bool,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Array {
     id: u32,
     layout: Layout,
     automatic: bool,
-    /// Whether the number of components is known. All components of a stripe record it; of a
-    /// concatenation the first one decides, because an append that was cut short may have reached
-    /// only the others.
+    /// Whether the number of components is known. All components of a stripe record it; for a
+    /// concatenation the first one decides, because an interrupted append may have reached only the
+    /// others.
     is_counted: bool,
     components: Vec<Option<Component>>,
 }
@@ -181,7 +181,7 @@ pub(super) fn join(
 }
 
 /// Takes over the number of components from a component's metadata. Components beyond the number
-/// that the first component of a concatenation gives were being added when power was lost.
+/// that the first component of a concatenation records were being added when power was lost.
 fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), GeomError> {
     let refuse = |cause: String| Err(GeomError::new(Kind::Invalid, &part.name, cause));
     let array = graph.state_mut::<Array>(geom).expect("it was there");

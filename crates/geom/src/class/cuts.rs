@@ -18,12 +18,12 @@ use crate::{GeomError, GeomId, Graph, ProviderId, all};
 
 const SIZE: usize = 64 << 10;
 
-/// A disk. All disks of a test share one power supply, which may fail after so many sectors.
+/// A disk. All disks of a test share one power supply, which may fail after some number of sectors.
 #[derive(Clone, Debug)]
 struct Platter {
     bytes: Rc<RefCell<Vec<u8>>>,
     power: Rc<Cell<Option<u64>>>,
-    /// Something should have been written after the power failed.
+    /// Something was to be written after the power failed.
     missed: Rc<Cell<bool>>,
 }
 
@@ -329,8 +329,8 @@ fn verbs_of_caches_leave_the_old_or_the_new() {
     cut(blank(1, 1), verbs);
 }
 
-/// Components whose append was cut can be added again, and what is offered meanwhile does not
-/// depend on the order in which the components are seen.
+/// Components whose append was interrupted can be added again, and what is offered meanwhile does
+/// not depend on the order in which the components are seen.
 #[test]
 fn an_append_that_was_cut_is_done_once_more() {
     let disks = blank(4, 1);

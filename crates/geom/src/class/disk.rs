@@ -63,7 +63,7 @@ impl Disk {
     }
 }
 
-/// Declares the disk to be zoned.
+/// Declares that the disk is zoned.
 pub fn set_zones(graph: &mut Graph, provider: ProviderId, zones: Box<dyn Zones>) {
     let geom = graph[provider].geom;
     if let Some(state) = graph.state_mut::<State>(geom) {

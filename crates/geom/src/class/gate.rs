@@ -139,7 +139,7 @@ impl Queue {
 /// The holder of the contents.
 pub trait Server: fmt::Debug {
     /// Called when it is the server's turn: it takes requests and answers these or earlier ones. It
-    /// must not wait while nobody waits for an answer ([`Queue::is_awaited`]).
+    /// must not block while nobody waits for an answer ([`Queue::is_awaited`]).
     ///
     /// # Errors
     /// If it has vanished, and why.

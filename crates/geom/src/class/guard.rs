@@ -9,14 +9,14 @@ use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// How a user confirms the intention.
+/// How a user confirms the overwriting.
 const REMEDY: &str = "clear that first, or use `geom --force` to write over it";
 
 /// Refuses if the last sector of a provider holds metadata or the second header of a GPT. Metadata
 /// of `class` itself is no obstacle unless it is in use.
 ///
 /// # Errors
-/// [`Kind::Foreign`], which names what is there; [`Kind::Busy`] if a geom stands on it.
+/// [`Kind::Foreign`], which names what is there; [`Kind::Busy`] if a geom uses it.
 pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), GeomError> {
     in_use(graph, provider)?;
     let sector = graph.peek_last(provider)?;
@@ -55,7 +55,7 @@ pub fn last_sector_unless(
     }
 }
 
-/// Refuses if a geom stands on the provider, except for labels that LABEL found by itself, which
+/// Refuses if a geom uses the provider, except for labels that LABEL found by itself, which
 /// disappear when the provider is written.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), GeomEr
 }
 
 /// The class of the device that a provider is a component of, by the label in its last sector: the
-/// contents of a component belong to the device.
+/// contents of a component belong to that device.
 pub fn component_of(graph: &mut Graph, provider: ProviderId) -> Option<&'static str> {
     use flysch_wire::geom::{concat, mirror, multipath, stripe};
     if super::raid::recognised(graph, provider).is_some() {

@@ -42,7 +42,7 @@ struct Found {
     size: u64,
 }
 
-/// Turns a text into a valid name: characters that would form a folder, are invisible or end a word
+/// Turns a text into a valid name: characters that are invisible, end a word or would form a folder
 /// become `%` and two digits.
 #[must_use]
 pub fn mangle(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! The classes, one file each, and what they have in common.
+//! The classes, one file each, and their common code.
 
 use alloc::format;
 use alloc::string::String;
@@ -152,8 +152,8 @@ pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> S
     }
 }
 
-/// Performs a zone command on the provider below, if this provider is all of it, sector by sector:
-/// a part of a disk has no zones of its own.
+/// Performs a zone command on the provider below, if this provider covers all of it, sector by
+/// sector: a part of a disk has no zones of its own.
 ///
 /// # Errors
 /// [`block::BlockError::Unsupported`] for a part of a disk; those of the request.

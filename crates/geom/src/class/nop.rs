@@ -176,7 +176,7 @@ pub fn reset(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// FreeBSD's number for an error that a NOP makes.
+/// FreeBSD's number for an error injected by a NOP.
 fn errno(error: block::BlockError) -> u32 {
     const EIO: u32 = 5;
     const ENXIO: u32 = 6;

@@ -113,8 +113,8 @@ pub trait Requests {
         Err(block::BlockError::Unsupported)
     }
 
-    /// Where queued requests to a provider of this class go; `None` if it does them one at a time.
-    /// `writes` means that there are changes among them: providers below that must know of them in
+    /// Where queued requests to a provider of this class go; `None` if it handles them one at a
+    /// time. `writes` means that some are changes: providers below that must know of these in
     /// advance are told.
     ///
     /// # Errors
@@ -132,9 +132,9 @@ pub trait Requests {
 
 /// A transformation of disks.
 ///
-/// A class has no state of its own: what it knows of a geom is the geom's state
-/// ([`Graph::set_state`]). The default methods do what most classes do, which have one consumer and
-/// pass requests on.
+/// A class has no state of its own: what it knows about a geom is the geom's state
+/// ([`Graph::set_state`]). The default methods suit most classes, which have one consumer and pass
+/// requests on.
 pub trait Class: Requests + Sync {
     /// Its name, in capitals.
     fn name(&self) -> &'static str;
@@ -160,7 +160,7 @@ pub trait Class: Requests + Sync {
     }
 
     /// Something happened below; returns whether the geom survives it, or whether anything has
-    /// changed. By default a geom is removed with a provider that is gone or was written.
+    /// changed. By default a geom is removed when its provider is gone or was written.
     fn told(&self, graph: &mut Graph, news: News) -> bool {
         match news {
             News::Orphaned(consumer) | News::Spoiled(consumer) => {
@@ -183,7 +183,7 @@ pub trait Class: Requests + Sync {
     }
 }
 
-/// Opens or closes the provider below like the provider.
+/// Opens or closes the provider below along with the provider.
 ///
 /// # Errors
 /// As [`Graph::access`].
@@ -200,7 +200,7 @@ pub fn pass_access(
     }
 }
 
-/// Closes `consumer`, detaches it and lets its geom wither: for classes that need it.
+/// Closes `consumer`, detaches it and lets its geom wither: for classes that cannot do without it.
 pub fn wither_with(graph: &mut Graph, consumer: ConsumerId) {
     let geom = graph[consumer].geom;
     graph.wither_geom(geom, block::BlockError::Gone);

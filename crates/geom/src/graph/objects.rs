@@ -1,4 +1,4 @@
-//! The store: all geoms, providers and consumers, and which stand on which. It calls no class.
+//! The store: all geoms, providers and consumers, and how they are stacked. It calls no class.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::object::{Consumer, ConsumerId, GeomId, Provider, ProviderId};
 #[cfg(test)]
 mod tests;
 
-/// Maximum rank of a geom: at most so many stand on each other.
+/// Maximum rank of a geom: at most this many are stacked.
 pub const DEPTH_MAX: u32 = 32;
 /// Maximum number of providers: no metadata can create more of them.
 pub const PROVIDERS_MAX: usize = 16384;
@@ -35,7 +35,7 @@ pub struct Geom {
     pub providers: Vec<ProviderId>,
     /// Its consumers, oldest first.
     pub consumers: Vec<ConsumerId>,
-    /// It is removed as soon as it is not in use.
+    /// It is removed as soon as it is no longer in use.
     pub withering: bool,
     pub(crate) state: Option<Box<dyn Any>>,
 }
@@ -90,7 +90,7 @@ index!(GeomId, Geom, geoms);
 index!(ProviderId, Provider, providers);
 index!(ConsumerId, Consumer, consumers);
 
-/// What is there.
+/// Queries.
 impl Objects {
     /// All geoms, oldest first.
     pub fn geoms(&self) -> impl DoubleEndedIterator<Item = (GeomId, &Geom)> {
@@ -174,7 +174,7 @@ impl Objects {
     }
 }
 
-/// What comes and goes.
+/// Creation and removal.
 impl Objects {
     fn number(&mut self) -> u32 {
         self.newest += 1;
@@ -272,13 +272,13 @@ impl Objects {
     }
 }
 
-/// Which stand on which.
+/// Stacking.
 impl Objects {
     /// Attaches a consumer to a provider.
     ///
     /// # Errors
-    /// [`Kind::Loop`] if the geom would stand on itself, or if more than [`DEPTH_MAX`] would stand
-    /// on each other.
+    /// [`Kind::Loop`] if the geom would be stacked on itself, or if more than [`DEPTH_MAX`] would
+    /// be stacked.
     ///
     /// # Panics
     /// If it is attached already.
@@ -318,7 +318,7 @@ impl Objects {
         self.rank(geom);
     }
 
-    /// Whether `above` is `below` or stands on it.
+    /// Whether `above` is `below` or is stacked on it.
     fn stands_on(&self, above: GeomId, below: GeomId) -> bool {
         above == below || self.beneath(above).any(|geom| self.stands_on(geom, below))
     }
@@ -335,7 +335,7 @@ impl Objects {
         providers.flat_map(|provider| provider.consumers.iter().map(|&c| self[c].geom))
     }
 
-    /// The number of geoms that stand on each other above one.
+    /// The height of the stack of geoms above one.
     fn height_above(&self, geom: GeomId) -> u32 {
         let above = self.above(geom).map(|geom| 1 + self.height_above(geom));
         above.max().unwrap_or(0)

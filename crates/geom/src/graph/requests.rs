@@ -56,7 +56,7 @@ impl Graph {
         let clock = self.clock.unwrap_or(|| 0);
         let begun = clock();
         let answer = class.zone(self, provider, command).and_then(|answer| {
-            // A disk's answer is rejected if it could send the caller round in circles.
+            // A disk's answer is rejected if it could make the caller loop forever.
             let is_one = command.is_answered_by(&answer);
             if is_one { Ok(answer) } else { Err(block::BlockError::Device(Cause::None)) }
         });
@@ -73,7 +73,7 @@ impl Graph {
         answer
     }
 
-    /// Counts at both ends; either may be gone by now.
+    /// Counts at both ends; either may already be gone.
     pub(crate) fn count(
         &mut self,
         provider: ProviderId,
@@ -109,7 +109,7 @@ impl Graph {
         let name = self[provider].name.clone();
         let consumer = self.open(provider, Access::READ)?;
         let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
-        // With the last close, the provider may go, too.
+        // The last close may remove the provider, too.
         self.shut(consumer);
         read.map_err(|error| GeomError::io(name, error))?;
         let skip = (offset - start) as usize;

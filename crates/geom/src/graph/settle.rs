@@ -47,7 +47,7 @@ impl Graph {
         }
     }
 
-    /// Offers a provider to a class, unless the class stands on it already.
+    /// Offers a provider to a class, unless the class already uses it.
     fn taste(&mut self, class: &'static dyn Class, provider: ProviderId) {
         let Some(there) = self.objects.provider(provider) else { return };
         if there.error.is_some() || there.media_size == 0 || there.sector_size == 0 {
@@ -93,8 +93,8 @@ impl Graph {
         }
     }
 
-    /// Removes one provider of a geom as soon as it is not in use: it takes no requests any more,
-    /// and its consumers are told.
+    /// Removes one provider of a geom as soon as it is no longer in use: it accepts no more
+    /// requests, and its consumers are told.
     pub fn wither_provider(&mut self, provider: ProviderId, error: block::BlockError) {
         if self[provider].error.is_none() {
             self.objects[provider].error = Some(error);
@@ -102,7 +102,7 @@ impl Graph {
         }
     }
 
-    /// Removes a geom as soon as it is not in use; its providers are gone from now on.
+    /// Removes a geom as soon as it is no longer in use; its providers are gone from now on.
     pub fn wither_geom(&mut self, geom: GeomId, error: block::BlockError) {
         self.objects[geom].withering = true;
         for provider in self[geom].providers.clone() {
@@ -163,8 +163,8 @@ impl Graph {
     }
 }
 
-/// The name of the provider below, if LABEL only found another name for it: the same bytes need
-/// not be taken twice.
+/// The name of the provider below, if LABEL only found another name for it: the same bytes need not
+/// be claimed twice.
 fn other_name_of<'a>(
     objects: &'a Objects,
     class: &dyn Class,

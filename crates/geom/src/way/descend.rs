@@ -162,7 +162,7 @@ impl<D: BlockDevice> Way<D> {
         self.slowly(fan, (request, offset), (stage, from, level), now)
     }
 
-    /// A request that becomes a job there, beginning with `stage`.
+    /// Makes a request a job there, beginning with `stage`.
     #[inline(always)]
     fn slowly(
         &mut self,
@@ -180,7 +180,7 @@ impl<D: BlockDevice> Way<D> {
         Ok(())
     }
 
-    /// The same for a part of a job there that continues as if it had come from above.
+    /// The same for a part of a job there, which continues as if it had come from above.
     #[inline(never)]
     pub(super) fn divide_again(
         &mut self,
@@ -259,7 +259,7 @@ impl<D: BlockDevice> Way<D> {
     }
 }
 
-/// Marks a branch on which the request was counted already.
+/// Marks a branch on which the request has already been counted.
 const AGAIN: u32 = 1 << 31;
 
 /// Begins a request to several paths.

@@ -96,7 +96,7 @@ impl Stripe {
         Self { size, count: NonZeroU64::new(count as u64).unwrap_or(NonZeroU64::MIN), shift }
     }
 
-    /// The same for this many bytes, if it is as simple as that.
+    /// The same for this many bytes, if it is that simple.
     pub(super) fn turns(&self, bytes: u64) -> Option<Turns> {
         Turns::new(bytes, self.size, self.count.get())
     }

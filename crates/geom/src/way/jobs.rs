@@ -68,7 +68,7 @@ pub(super) enum Stage {
         reader: u32,
         /// Members that could not and are still to be written.
         left: u64,
-        /// It was read again while nobody else writes.
+        /// It was read again while nobody else wrote.
         is_read: bool,
     },
     /// Nothing is left to do.
@@ -79,7 +79,7 @@ pub(super) enum Stage {
 /// happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
-    /// As it came; its token identifies its owner.
+    /// As received; its token identifies its owner.
     pub(super) request: Request,
     /// The place where its way divides; [`NONE`] if the job only carries a token that looks like
     /// ours.
@@ -147,7 +147,7 @@ impl Job {
         self.result = self.result.and(Err(error));
     }
 
-    /// It continues; returns since when it waited, if it did.
+    /// It continues; returns when it began to wait, if it did.
     pub(super) fn goes_on(&mut self) -> Option<Instant> {
         self.stalled.take()
     }
@@ -183,7 +183,7 @@ impl Slot<'_> {
     pub(super) fn begin(self, (request, offset): (&Request, u64), (stage, pending): (Stage, u32)) {
         let job = self.job;
         *self.free = job.next;
-        // A key is never carried along: [`Job::FREE`] has none.
+        // A key is never copied: [`Job::FREE`] has none.
         job.request.operation = request.operation;
         job.request.force_unit_access = request.force_unit_access;
         job.request.offset = offset;
@@ -214,8 +214,8 @@ pub(super) struct Jobs {
     jobs: Vec<Job>,
     /// The first free one.
     free: u32,
-    /// The first free one of those after `common`, one for each level below the first, and the
-    /// number of free ones.
+    /// The first free one of the reserved ones after `common`, one for each level below the first,
+    /// and the number of reserved ones that are free.
     reserve: u32,
     reserved: u32,
     common: u32,
@@ -224,7 +224,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Room for `count` jobs of callers, with parts that are jobs themselves, `depth` levels in
+    /// Room for `count` jobs of callers, whose parts are jobs themselves, with `depth` levels in
     /// all.
     pub(super) fn new(count: u32, depth: u8) -> Self {
         let reserved = u32::from(depth).saturating_sub(1);
@@ -294,7 +294,7 @@ impl Jobs {
         Some(Slot { number, job, free: &mut self.free })
     }
 
-    /// Whether it repairs while changes of the same members are in flight.
+    /// Whether it is a repair while changes of the same members are in flight.
     pub(super) fn is_held_up(&self, number: u32) -> bool {
         let Some(Job { fan, stage: Stage::Mend { .. }, .. }) = self.jobs.get(number as usize)
         else {
@@ -339,7 +339,7 @@ impl Jobs {
         }
     }
 
-    /// The earliest time at which a job that waits for a time wants to continue.
+    /// The earliest time for which a job waits.
     pub(super) fn waits(&self) -> Option<Instant> {
         let stage = |number: &u32| self.jobs.get(*number as usize).map(|job| job.stage);
         let until =
@@ -352,7 +352,7 @@ impl Jobs {
         self.stalled.len()
     }
 
-    /// One waits for room below.
+    /// A job waits for room below.
     pub(super) fn stall(&mut self, number: u32, now: Instant) {
         if let Some(job) = self.get(number)
             && !job.is_stalled

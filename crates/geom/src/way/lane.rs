@@ -6,7 +6,7 @@ use flysch_api::machine::Instant;
 use crate::object::ProviderId;
 use crate::statistics::Traffic;
 
-/// How much is in flight somewhere, and for how long anything was: what devstat calls busy.
+/// How much is in flight somewhere, and for how long anything has been: what devstat calls busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Busy {
     /// Requests that were accepted.
@@ -17,7 +17,7 @@ pub(super) struct Busy {
     pub(super) failures: u64,
     /// Since when something has been in flight.
     since: Option<Instant>,
-    /// Nanoseconds in which something was in flight before.
+    /// Total nanoseconds of earlier periods with something in flight.
     nanos: u64,
 }
 
@@ -27,8 +27,8 @@ impl Busy {
         self.started.saturating_sub(self.ended)
     }
 
-    /// Nanoseconds in which something was in flight, up to now. This begins with a doorbell and
-    /// ends when nothing more has come back.
+    /// Nanoseconds with something in flight, up to now. A period begins with a doorbell and ends
+    /// when nothing more has come back.
     pub(super) fn nanos(&self, now: Option<Instant>) -> u64 {
         let since = now.zip(self.since).map_or(0, |(now, since)| now.nanos_since(since));
         self.nanos.saturating_add(since)
@@ -66,12 +66,12 @@ pub(super) struct Lane<D> {
     pub(super) device: D,
 }
 
-/// What a lane knows of the only branch that leads to it, for requests that take the short way.
+/// What a lane knows about the only branch that leads to it, for requests that take the short way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Branch {
     /// Number of bytes added to the offset.
     pub(super) base: u64,
-    /// What tokens of jobs contain besides the number of their job.
+    /// What tokens of jobs contain besides the number of the job.
     pub(super) tag: u64,
     /// Traffic that is not counted at the branch yet.
     pub(super) traffic: Traffic,
@@ -87,13 +87,13 @@ impl<D: BlockDevice> Lane<D> {
         Self { disk, rung: 0, busy, head: 0, branch, device }
     }
 
-    /// From now on it is counted for another plan. Nothing is in flight.
+    /// From now on it counts for another plan. Nothing is in flight.
     pub(super) fn forget(&mut self) {
         (self.rung, self.busy) = (0, Busy::default());
         (self.head, self.branch) = (0, Branch::NONE);
     }
 
-    /// The lane with the lowest load is read; among equals the one whose head is there.
+    /// The load: reads go to the lowest, among equals to the lane whose head is there.
     pub(super) fn load(&self, there: u64) -> u64 {
         self.busy.in_flight() << 1 | u64::from(self.head != there)
     }

@@ -21,9 +21,9 @@ pub(super) struct Mirror {
     pub(super) lost: u64,
     /// The member whose turn it is.
     next: u32,
-    /// Two members, both read, by their load.
+    /// Whether there are two members, both read, chosen by their load.
     is_pair: bool,
-    /// Reads in flight that need a repair: no change begins.
+    /// Reads in flight that need a repair: meanwhile no change begins.
     pub(super) mending: u32,
 }
 
@@ -74,7 +74,7 @@ impl Mirror {
         self.consumer(number)
     }
 
-    /// Whether there are two members, both read, by their load, without incidents.
+    /// Whether there are two members, both read, chosen by their load, without incidents.
     pub(super) const fn is_plain_pair(&self) -> bool {
         self.is_pair && self.mending == 0
     }

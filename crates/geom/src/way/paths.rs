@@ -87,7 +87,7 @@ impl Paths {
     }
 
     /// A path fails requests; `tried` are those on which this request has failed so far. Returns
-    /// whose path it is, once.
+    /// its consumer, once.
     pub(super) fn fault(&mut self, number: u32, tried: u64) -> Option<ConsumerId> {
         let bit = 1 << number;
         if self.failed & bit != 0 {

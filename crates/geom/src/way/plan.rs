@@ -36,15 +36,15 @@ pub(super) struct Edge {
     pub(super) fan: u32,
     /// Number of bytes added to the offset.
     pub(super) base: u64,
-    /// For a branch that divides again: the number of outstanding requests that were to be done by
-    /// this branch and not by its siblings, and the byte after the last one. For a branch to a
-    /// lane, the lane knows.
+    /// For a branch that divides again: the number of outstanding requests for which this branch
+    /// was chosen among its siblings, and the byte after the last one. For a branch to a lane, the
+    /// lane knows.
     pub(super) busy: u32,
     pub(super) head: u64,
     /// The branch above the place where this one begins.
     pub(super) above: u32,
-    /// Traffic that ended its way from the top here without having been divided: to a lane, or as a
-    /// job. It passed through all branches above.
+    /// Traffic that ended its way from the top here undivided: to a lane, or as a job. It passed
+    /// through all branches above.
     pub(super) whole: Traffic,
     /// Other traffic of this branch.
     pub(super) parts: Traffic,
@@ -67,7 +67,7 @@ impl Edge {
         }
     }
 
-    /// The branch with the lowest load is read; among equals the one whose head is there.
+    /// The load: reads go to the lowest, among equals to the branch whose head is there.
     #[inline]
     pub(super) fn load<D: BlockDevice>(&self, lanes: &[Lane<D>], offset: u64) -> u64 {
         match lanes.get(self.lane as usize) {
@@ -84,7 +84,7 @@ pub struct Plan {
     pub(super) edges: Vec<Edge>,
     pub(super) fans: Vec<Fan>,
     disks: Vec<ProviderId>,
-    /// Maximum number of divisions one below the other.
+    /// Maximum number of divisions on one path down.
     pub(super) depth: u8,
     /// Size of the provider and of its sectors, bytes.
     pub(super) size: (u64, u32),
@@ -125,7 +125,7 @@ impl Plan {
         let mut planning = Planning { graph, writes, edges, fans: vec![], disks: vec![] };
         let depth = planning.edge(TOP as usize, (provider, consumer))?;
         let Planning { edges, fans, disks, .. } = planning;
-        // A fan under construction holds its place with nothing in it.
+        // A fan under construction keeps its place empty.
         let fans = fans.into_iter().flatten().collect();
         let base = edges[TOP as usize].base;
         let (direct, measured) = (Traffic::NONE, Vec::new());
@@ -205,7 +205,7 @@ impl Plan {
         let all = self.edges.iter().enumerate();
         all.flat_map(move |(number, edge)| {
             let (statistics, in_flight, waits) = of(number, edge);
-            // It is the last one that divides.
+            // The last one is where it divides.
             let count = edge.passes.len();
             let usage = move |(at, &(provider, consumer)): (usize, &(ProviderId, ConsumerId))| {
                 let waits = if at + 1 == count { waits } else { Waits::default() };
@@ -224,7 +224,7 @@ pub struct Usage {
     /// Its consumer on this way.
     pub consumer: ConsumerId,
     /// The traffic. Busy time is only measured at the top and, where one branch leads to a disk, at
-    /// the disk: there it is that of all providers of the branch.
+    /// the disk: there it applies to all providers of the branch.
     pub statistics: Statistics,
     /// Requests that wait here or were sent on, if that is measured.
     pub in_flight: Option<u64>,
@@ -233,11 +233,11 @@ pub struct Usage {
 }
 
 /// Time that requests spent in a class and not below it. Requests without incidents spend none:
-/// they are passed on in the call in which they arrive.
+/// they are passed on in the same call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// How often requests waited on their way down: for room below, for other requests, or because
-    /// a fault was injected.
+    /// of an injected fault.
     pub stalls: u64,
     /// Total nanoseconds of these waits.
     pub stalled_nanos: u64,

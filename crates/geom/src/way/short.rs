@@ -6,9 +6,9 @@
 //! divide again - is done out of line (`descend`, `steps`) with the same jobs and lanes; when that
 //! has ended, the short way is taken again ([`Way::shorten`]).
 //!
-//! Nothing here may pass the request's address to a function that is not inlined: then the compiler
-//! keeps all of it in memory, for every request. Nor may a mere copy of it be passed on, which the
-//! compiler treats as the same: what is passed is a request with another offset.
+//! Nothing here may pass the request's address to a function that is not inlined: otherwise the
+//! compiler keeps all of it in memory, for every request. Nor may a mere copy be passed on, which
+//! the compiler treats as the original: what is passed is a request with another offset.
 
 use core::num::NonZeroU32;
 

@@ -14,7 +14,7 @@ use crate::class::multipath::is_paths;
 
 /// The next step of a job.
 enum Next {
-    /// Sends this to a member, or, without one, to where the way divides as if it came from above.
+    /// Sends this to a member or, without one, to where the way divides, as if it came from above.
     Send { member: Option<u32>, request: Request },
     /// Waits for what it sent.
     Wait,
@@ -204,7 +204,7 @@ impl<D: BlockDevice> Way<D> {
         let Stage::Mend { reader, left, is_read } = &mut job.stage else { return };
         match (*is_read, result) {
             (false, Ok(())) => *is_read = true,
-            // It could read a moment ago: members not yet asked are asked.
+            // It could read a moment ago: members that have not been asked yet are asked.
             (false, Err(error)) => {
                 let gone = if error == BlockError::Gone { 1 << *reader } else { 0 };
                 let tried = *left | 1 << *reader;
@@ -218,7 +218,7 @@ impl<D: BlockDevice> Way<D> {
                 }
             }
             (true, Err(error)) => {
-                // The data that was asked for has been read all the same.
+                // The requested data has been read nevertheless.
                 job.result = Ok(());
                 self.lose(number, 1 << member, error);
             }
@@ -297,7 +297,7 @@ impl<D: BlockDevice> Way<D> {
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,
-                    // It waits until nobody else writes, so that the current data is written.
+                    // It waits until nobody else writes, so that it writes the current data.
                     Some(_) if is_written => Next::Stall,
                     Some(_) if !*is_read => send(*reader, to(*reader)),
                     Some(member) => {

@@ -29,7 +29,7 @@ pub(crate) struct Lebs {
 /// The faults to inject.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// After this many more writes, programming fails: there is no good block left.
+    /// After this many more writes, programming fails: no good block is left.
     pub(crate) worn_out_in: Option<u64>,
     /// Unreadable LEBs.
     pub(crate) unreadable: Vec<u32>,
@@ -235,7 +235,7 @@ pub(crate) fn fill(fs: &mut dyn FileSystemMut, random: &mut Random, size: usize)
     }
 }
 
-/// Removes files, which must work on a full file system, too.
+/// Removes files, which must also work on a full file system.
 pub(crate) fn remove(fs: &mut dyn FileSystemMut, files: &[Held]) {
     let root = fs.statistics().root;
     for file in files {

@@ -1,4 +1,4 @@
-//! Flash that refuses in the middle: the rest is read-only, and nothing synced is lost.
+//! Flash that refuses midway: from then on it is read-only, and nothing synced is lost.
 
 use std::collections::BTreeMap;
 

@@ -75,7 +75,7 @@ pub(crate) fn use_and_remove(fs: &mut dyn FileSystemMut, parent: Inode, count: u
     fs.sync(None).expect("there is room");
 }
 
-/// A deep tree, moved from below.
+/// A deep tree: its top cannot move into its depths, but its lower half can move to the root.
 pub(crate) fn deep_tree(fs: &mut dyn FileSystemMut, depth: u32) {
     let root = fs.statistics().root;
     let top = directory(fs, root, "top");

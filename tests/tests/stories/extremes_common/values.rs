@@ -52,7 +52,7 @@ pub(crate) fn device(
     fs.create(root, name.as_bytes(), &file, at(2))
 }
 
-/// Tries to make a symlink with a target of that length.
+/// Tries to make a symlink with a target of this length.
 pub(crate) fn symlink(fs: &mut dyn FileSystemMut, length: usize) -> Result<Inode, FsError> {
     let root = fs.statistics().root;
     let target = vec![b't'; length];

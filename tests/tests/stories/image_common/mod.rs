@@ -122,7 +122,7 @@ fn set_attributes(root: &Path) {
     mode("size 128", 0o4751);
     mode("size 4095", 0o000);
     mode("sub", 0o1777);
-    // Times last, the innermost first: everything before changes those of directories.
+    // Times last, innermost first: all other changes affect the times of directories.
     let mut paths: Vec<PathBuf> = walk(root);
     paths.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     for (number, path) in paths.iter().enumerate() {
@@ -232,7 +232,7 @@ pub(crate) fn without_access_lists(mut files: BTreeMap<PathBuf, Seen>) -> BTreeM
     files
 }
 
-/// The differences of two trees, one line for each file.
+/// The differences between two trees, one line for each file.
 pub(crate) fn differences(a: &BTreeMap<PathBuf, Seen>, b: &BTreeMap<PathBuf, Seen>) -> Vec<String> {
     let mut differences = vec![];
     for (path, seen) in a {

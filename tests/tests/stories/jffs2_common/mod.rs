@@ -242,7 +242,7 @@ impl FlashMut for Chip {
             return Err(FlashError::EraseFailed { block });
         }
         for (at, byte) in self.bytes[start..start + size].iter_mut().enumerate() {
-            // All cells are erased at once, though not equally.
+            // All cells are erased at once, but not equally.
             *byte |= match torn {
                 Some(Torn::Half) => 0xF0,
                 Some(torn) if !survives(torn, at, size) => 0,
@@ -250,7 +250,7 @@ impl FlashMut for Chip {
             };
         }
         let range = start as u64..(start + size) as u64;
-        // What was torn stays torn while anything of it is there.
+        // A torn page stays torn while anything of it is left.
         if torn.is_none_or(|torn| torn == Torn::All) {
             self.torn.retain(|page| !range.contains(page));
         }
@@ -311,7 +311,7 @@ fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::FsEr
         content.resize(attributes.size as usize, 0);
         let mut at = 0;
         while at < content.len() {
-            // If something is damaged, the call that starts there fails.
+            // If something is damaged, a read that starts there fails.
             at += fs.read(inode, at as u64, &mut content[at..])?;
         }
     }
@@ -327,7 +327,7 @@ fn seen(fs: &dyn FileSystem, inode: Inode) -> Result<Seen, flysch_api::vfs::FsEr
     Ok(Seen { kind, attributes, content, xattrs })
 }
 
-/// The parts of `found` that are neither as before a change, nor as after it, nor on the way.
+/// The parts of `found` that are neither as before a change, nor as after it, nor in between.
 pub(crate) fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Vec<String> {
     let mut wrong = vec![];
     let mut paths: Vec<&Vec<u8>> = before.keys().chain(after.keys()).chain(found.keys()).collect();

@@ -65,7 +65,7 @@ fn record(lab: &Lab, share: &Path) -> String {
 }
 
 /// Every request made by fio is an I/O with its areas, whose sum does not exceed what fio measured
-/// around them; and the four ratios next to the paper's.
+/// around them; and the four ratios are printed beside the paper's.
 #[test]
 fn linux_spends_its_time_in_four_areas() {
     let program = command();

@@ -19,10 +19,10 @@ struct Work {
 }
 
 /// How much more work ours may cause than the kernel's. Both vary by some pages from run to run:
-/// pending data is written by timers.
+/// timers write pending data.
 const MORE: Work = Work { written: 24, read: 400, erased: 8 };
 
-/// Known cases with more than that: see docs/flash-work.md.
+/// Known cases that exceed this: see docs/flash-work.md.
 const KNOWN: [(&str, Work); 3] = [
     ("ubifs names", Work { written: 100, read: 800, erased: 8 }),
     ("jffs2 names", Work { written: 120, read: 400, erased: 8 }),

@@ -14,7 +14,7 @@ mod rates;
 
 const FUNCTIONS: &str = include_str!("exports/functions.sh");
 
-/// Runs a script that prints `ok NAME` for each of `parts`; `watch` is called continually.
+/// Runs a script that must print `ok NAME` for each of `parts`; `watch` is called repeatedly.
 fn run(lab: &Lab, job: &Job<'_>, parts: &[&str], mut watch: impl FnMut()) {
     let started = Instant::now();
     let (kernel, script) = (lab.kernel(), format!("{FUNCTIONS}\n{}", job.script));

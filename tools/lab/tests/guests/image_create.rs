@@ -172,7 +172,7 @@ fn make_jffs2(chip: &Chip, tree: &Tree, summary: bool, to: &Path) {
     out.flush().unwrap();
 }
 
-/// Compares what Linux showed of an image, and left of it, with what Flysch shows.
+/// Compares what Linux showed of an image, and what it left there, with what Flysch shows.
 pub(crate) fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
     let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
     let log = read("dmesg").unwrap();
@@ -196,7 +196,7 @@ pub(crate) fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut Strin
     }
 }
 
-/// Names and targets of more than 254 bytes, owners above 65535.
+/// Removes names and targets of more than 254 bytes, and owners above 65535.
 pub(crate) fn remove_what_jffs2_cannot_hold(folder: &Path) {
     use std::os::unix::fs::MetadataExt;
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {

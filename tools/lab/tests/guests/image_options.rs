@@ -1,5 +1,5 @@
 //! Images made by the command with all its options, and edited ones, mounted by both kernels: each
-//! shows what Flysch shows, and after it has written to them the check finds nothing.
+//! kernel shows what Flysch shows, and the check finds nothing after it has written to them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -44,12 +44,12 @@ struct Case(&'static str, &'static Chip, Made, &'static str);
 enum Made {
     Ubifs(&'static str),
     Jffs2(&'static str),
-    /// Big-endian, and converted by mtd-utils for Linux, which mounts that of its processor.
-    /// jffs2dump omits extended attributes, and puts what follows them in the wrong place.
+    /// Big-endian, and converted by mtd-utils for Linux, which mounts only its processor's byte
+    /// order. jffs2dump omits extended attributes, and puts what follows them in the wrong place.
     Turned(&'static str),
 }
 
-/// What image edit does to a tree.
+/// What `image edit` does to a tree.
 const EDITS: &str = "\
 mkdir -p /new/deep/er
 put table /new
@@ -112,8 +112,8 @@ fn sources(folder: &Path, is_large: bool) {
         for number in 0..20_000 {
             fs::write(folder.join(format!("many/here/{number}")), number.to_string()).unwrap();
         }
-        // Another directory, or else JFFS2 cannot distinguish what Linux adds from what mkfs.jffs2
-        // numbers.
+        // Another directory, because otherwise JFFS2 cannot distinguish what Linux adds from what
+        // mkfs.jffs2 numbers.
         fs::create_dir_all(folder.join("large/more")).unwrap();
         fs::write(folder.join("large/more/file"), "more").unwrap();
         fs::write(folder.join("large/noise"), noise(1, 70 << 20)).unwrap();
@@ -157,7 +157,7 @@ impl Case {
                 let words = format!("image create jffs2 -e {peb} -b -p {options} -o turned");
                 call(flysch, &words, folder);
                 call(Path::new("jffs2dump"), &format!("-b -e {image} turned"), folder);
-                // mtd-utils does not convert the numbers of devices.
+                // mtd-utils do not convert device numbers.
                 return without_devices(shown(&folder.join("turned")));
             }
         }
@@ -359,7 +359,7 @@ fn both_kernels_let_one_volume_grow_and_refuse_two() {
         assert_eq!(status, 0, "{:?}", lab.kernel());
         let read = |name: &str| fs::read_to_string(share.join(name)).unwrap();
         let sizes: Vec<u32> = read("sizes").lines().map(|line| line.parse().unwrap()).collect();
-        // All but the volume table and UBI's working blocks, and a reserve for bad blocks that is
+        // All but the volume table, UBI's working blocks, and a reserve for bad blocks that is
         // computed from the whole chip, twice the partition.
         let all = flysch_ubi::create::lebs_on_chip(2 * LARGE.pebs) - LARGE.pebs;
         assert_eq!(sizes, [3, all - 3 - 66, 66, 0], "{:?}", lab.kernel());
@@ -378,7 +378,7 @@ fn both_kernels_let_one_volume_grow_and_refuse_two() {
     }
 }
 
-/// The image with the flag on a second volume, in both copies of the table.
+/// The image with the flag set on a second volume, in both copies of the table.
 fn with_two_that_grow(path: &Path) -> Vec<u8> {
     /// Size of a record, offset of its flags and of its checksum (ubi-media.h).
     const RECORD: usize = 172;

@@ -15,7 +15,7 @@ use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_mtd::FlashImage;
 use flysch_wire::jffs2::ByteOrder;
 
-/// A chip that the guest can emulate, too.
+/// A chip that the guest can also emulate.
 struct Chip {
     name: &'static str,
     geometry: FlashGeometry,
@@ -62,7 +62,7 @@ impl Chip {
     }
 }
 
-/// Works on the file system; with `cut` until that many flash operations are done.
+/// Works on the file system; with `cut` only until that many flash operations are done.
 fn work(
     chip: &Chip,
     flash: &mut FlashImage<Vec<u8>>,

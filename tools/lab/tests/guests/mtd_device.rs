@@ -1,5 +1,5 @@
 //! `/dev/mtdN` itself: `flysch image` shows of the device what the kernel's mount shows, including
-//! bad blocks and bit errors; and the device is written the same way.
+//! bad blocks and bit errors; and it writes the device in the same way.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! BIOS RAID arrays made by mdadm and by us: each assembles, degrades, rebuilds and checks those of
-//! the other, even if a rebuild was cut.
+//! the other, even if a rebuild was interrupted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::common::{keep, lab, put, put_command};
 /// mdadm and the program that maintains its metadata, both from this machine.
 const PROGRAMS: [&str; 2] = ["/sbin/mdadm", "/sbin/mdmon"];
 
-/// What the guest does. Disks are files and, for mdadm, loop devices, whose names it uses as their
-/// serial numbers.
+/// What the guest does. Disks are files and, for mdadm, loop devices, whose names it uses as serial
+/// numbers.
 const COMMON: &str = r#"
 set -e
 export IMSM_NO_PLATFORM=1 IMSM_DEVNAME_AS_SERIAL=1
@@ -188,8 +188,8 @@ printf x | dd of=1.img bs=1 seek=100000 conv=notrunc status=none
 if equal 0 1 201326592 > /dev/null; then echo "a planted difference is not seen"; exit 1; fi
 "#;
 
-/// Arrays of DDF, and spare disks. No disk is added to a container that lacks one: in that case
-/// mdadm 4.2 crashes with a segmentation fault, even with its own container. Disks come as spares.
+/// Arrays of DDF, and spare disks. No disk is added to a container that lacks one: mdadm 4.2 then
+/// crashes with a segmentation fault, even with its own container. Disks come as spares.
 const DDF: &str = r#"
 echo "== DDF, made by them, read by us"
 format=ddf

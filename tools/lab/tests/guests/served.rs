@@ -1,5 +1,5 @@
 //! Linux's own drivers on our modelled controllers, presented to the guest by `flysch serve`: this
-//! finds what the two understand differently, which neither's own tests can.
+//! finds what the two understand differently, which neither's own tests can find.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ const AHCI: Device = Device {
     qemu: &[],
 };
 
-/// Behind a port multiplier, switched by FISes and by turns, and behind one unknown to Linux.
+/// Behind a port multiplier with FIS-based or command-based switching, or one unknown to Linux.
 const MULTIPLIERS: [Device; 3] = [
     Device { target: "ahci,size=256M,pmp=3", ..AHCI },
     Device { target: "ahci,size=256M,pmp=2,fbs=off", ..AHCI },
@@ -130,7 +130,7 @@ impl Server {
         Self { process, sockets, folder: folder.to_path_buf() }
     }
 
-    /// QEMU's word for its client of that function, at `slot`, such as `10.0`.
+    /// QEMU's word for its client of function `at`, at `slot`, such as `10.0`.
     pub(crate) fn client(&self, at: usize, slot: &str) -> String {
         let path = self.sockets[at].display();
         let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
@@ -197,7 +197,7 @@ pub(crate) fn qemu_11() -> PathBuf {
     std::env::var_os("FLYSCH_QEMU_11").map_or_else(|| "qemu11-system-x86_64".into(), PathBuf::from)
 }
 
-/// Where a script writes if its share does not survive it.
+/// Where a script writes if it makes its share unusable.
 const CONSOLE: &str = "/dev/ttyS0";
 
 /// Runs a script for each kernel on each of `devices`, and judges its output. With
@@ -256,7 +256,7 @@ fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: im
             };
             println!("{title}: {} s\n{output}", started.elapsed().as_secs());
             judge(&title, output);
-            // Whatever the guest did, the server still runs.
+            // Whatever the guest did, the server is still running.
             server.control(&program, "status");
         }
     }
@@ -383,7 +383,7 @@ fn linux_fills_and_stresses_our_disks() {
 
 /// Its descriptors, link power, power modes and RPMB, with the ids of QEMU's controller, and with
 /// those of Intel's Alder Lake-N, the only one on which ufshcd-pci trusts WriteBooster to work.
-/// With 6.12 also queries by programs, with drivers built for it.
+/// With 6.12 also queries by programs, with drivers built for that.
 #[test]
 fn linux_manages_our_ufs() {
     let wanted = ["ok descriptors", "ok runtime", "ok rpmb"];

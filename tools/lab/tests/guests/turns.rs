@@ -17,8 +17,8 @@ const UBIFS_OPTIONS: &str = "compr=zstd compr=lzo compr=zlib compr=none";
 const JFFS2_OPTIONS: &str = "compr=lzo compr=zlib '' compr=none";
 
 /// One call of `turns`: name, file system, chip, seed, options of the attach and of the first
-/// mount; see turns/rounds.sh. Linux mounts with the options in turn. `FLYSCH_LAB_SEED` is added to
-/// the seed, for different rounds.
+/// mount; see turns/rounds.sh. Linux mounts with each of the options in turn. `FLYSCH_LAB_SEED` is
+/// added to the seed, for different rounds.
 fn run(kernel: Kernel, options: &str, case: (&str, u64, &str)) {
     let Some(lab) = crate::common::lab() else { return };
     let rounds = number("FLYSCH_LAB_ROUNDS").unwrap_or(ROUNDS);

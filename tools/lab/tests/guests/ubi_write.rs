@@ -14,7 +14,7 @@ use flysch_random::SplitMix64;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice, VolumeKind};
 use sha2::{Digest, Sha256};
 
-/// A chip that the guest can emulate, too.
+/// A chip that the guest can also emulate.
 #[derive(Clone, Copy)]
 struct Chip {
     name: &'static str,
@@ -154,13 +154,13 @@ fn run(lab: &Lab, script: &str, share: &Path) {
     crate::common::run(lab, &format!("set -e\n{FUNCTIONS}\n{script}"), share);
 }
 
-/// A device after its life, or after the part of it before a cut.
+/// A device after its life, or after the part of it that precedes a cut.
 fn lived(chip: &Chip, cut: Option<u64>) -> (FlashImage<Vec<u8>>, bool) {
     let erased = vec![0xff; chip.geometry.size as usize];
     let mut flash = FlashImage::new(erased, chip.geometry);
     UbiDevice::format(&mut flash, &FormatOptions::new(0x5eed), &options()).unwrap();
     let left = cut.unwrap_or(u64::MAX);
-    // Half of the pages; half of a page in chips without them.
+    // Half of the pages are programmed; half of the bytes on chips without pages.
     let unit = chip.geometry.write_size as usize;
     let cutting = Cutting { flash: &mut flash, left, unit };
     let ended = UbiDevice::attach(cutting, &options()).and_then(|mut device| life(&mut device, 1));
@@ -176,7 +176,7 @@ fn linux_attaches_what_was_written_and_cut() {
     for chip in chips() {
         let share = tempfile::tempdir().unwrap();
         let mut cases = Vec::new();
-        // Prime, so that all kinds of operations are cut.
+        // The step is prime, so that all kinds of operations are cut.
         for cut in [None].into_iter().chain((1..).step_by(23).map(Some)) {
             let (mut flash, ended) = lived(&chip, cut);
             fs::write(share.path().join(format!("{}.img", cases.len())), flash.storage()).unwrap();

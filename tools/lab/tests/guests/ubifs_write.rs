@@ -1,7 +1,7 @@
 //! UBIFS written by Flysch, clean and cut, mounted and written by Linux, and back again.
 //!
 //! The kernel's own checks (`/sys/kernel/debug/ubifs/chk_*`) are on: after each commit it compares
-//! index, LEB properties, orphans and files with each other and complains in its log.
+//! index, LEB properties, orphans and files with each other and reports differences in its log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +21,7 @@ use flysch_ubifs::create::{self, CreateOptions, NewInode};
 use flysch_ubifs::{CipherMode, HashAlgorithm, OpenOptions, Policy, Ubifs, UbifsMut};
 use flysch_wire::ubifs::{Compression, KeyHash};
 
-/// A chip that the guest can emulate, too.
+/// A chip that the guest can also emulate.
 struct Chip {
     name: &'static str,
     geometry: FlashGeometry,
@@ -115,7 +115,7 @@ fn made(chip: &Chip) -> FlashImage<Vec<u8>> {
 
 /// Fills the file system, makes holes and fills those; until `cut`.
 ///
-/// With the test hash two names share a key, and never three: Linux's replay cannot tell the moved
+/// With the test hash two names share a key, but never three: Linux's replay cannot tell the moved
 /// ones of three names apart (docs/ubifs.md, "What Linux gets wrong").
 fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
     let data: Vec<u8> = (0..70_000_u32).map(|n| (n.wrapping_mul(n) >> 9) as u8).collect();
@@ -152,7 +152,7 @@ fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Works on the file system; with `cut` until that many flash operations are done.
+/// Works on the file system; with `cut` only until that many flash operations are done.
 fn work(
     chip: &Chip,
     flash: &mut FlashImage<Vec<u8>>,
@@ -210,7 +210,7 @@ fn space(chip: &Chip, mut flash: FlashImage<Vec<u8>>) -> String {
     format!("{} {}", all.blocks, all.blocks_free)
 }
 
-/// The space that a mebibyte takes in writes of 16 bytes, and in one.
+/// The space that a mebibyte takes, in writes of 16 bytes and in a single write.
 #[test]
 fn small_writes_take_what_linux_takes() {
     let Some(lab) = lab() else { return };
@@ -284,7 +284,7 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-/// What Linux complains of in a flash, but for a torn master node that it tells of and recovers.
+/// What Linux complains about in a flash, except a torn master node that it reports and recovers.
 fn unexpected<'l>(name: &str, log: &'l str) -> Vec<&'l str> {
     let is_recovered = name.starts_with("cut") && log.contains("recovered master node from LEB");
     let is_torn_master =
@@ -382,7 +382,7 @@ fn images(chip: &Chip) -> Images {
     }
     for cut in [None].into_iter().chain(cuts().into_iter().map(Some)) {
         let mut flash = clean.clone();
-        // For a volume of any lifetime, which the function's own name does not provide.
+        // For a volume of any lifetime, which the function's name alone does not provide.
         #[allow(clippy::redundant_closure, reason = "without it the lifetimes do not fit")]
         live(chip, &mut flash, cut, |fs| fill(fs));
         images.push((cut.map_or("full".into(), |cut| format!("cut{cut}full")), flash));
@@ -417,7 +417,7 @@ fn linux_and_flysch_write_in_turn() {
     }
 }
 
-/// The same with fastmaps of both; at the end with a Linux that does not know them and must discard
+/// The same with fastmaps of both; finally with a Linux that does not know them and must discard
 /// them.
 #[test]
 fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {

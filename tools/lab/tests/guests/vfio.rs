@@ -44,7 +44,7 @@ const CARDS: [&str; 12] = [
 /// Drives of [`CARDS`] and their sizes, MiB: for the eMMC device including boot partitions and
 /// replay protected memory; the rest of a card must be a power of two.
 const CARD_DRIVES: [(&str, u64); 3] = [("sata", 128), ("mmc", 256 + 4), ("card", 256)];
-/// Two functions of one device: nothing isolates them, so they are one group.
+/// Two functions of one device: nothing isolates them, so they form one group.
 const PAIR: [&str; 4] = [
     "-device",
     "nvme,drive=one,serial=one,addr=12.0,multifunction=on",
@@ -114,7 +114,7 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
     }
 }
 
-/// The IOMMU's driver is the judge: attempts of the device to write elsewhere are in its log.
+/// The IOMMU's driver is the judge: its log shows attempts of the device to write elsewhere.
 #[test]
 fn device_reaches_its_memory_and_no_other() {
     let Some(lab) = lab() else { return };
@@ -203,8 +203,8 @@ fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
     assert!(output.contains("allow_unsafe_interrupts"), "the remedy");
 }
 
-/// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of
-/// vfio-user, our models outside.
+/// The full circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of vfio-user,
+/// our models outside.
 #[test]
 fn models_outside_are_driven_by_drivers_inside() {
     let Some(lab) = lab() else { return };

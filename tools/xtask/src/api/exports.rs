@@ -1,4 +1,4 @@
-//! What can be reached in a crate from outside, under the names that reach it.
+//! What is reachable in a crate from outside, by the names that reach it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ struct Impl {
     lines: Vec<Line>,
 }
 
-/// Most `use`s that may lead to a name.
+/// Maximum number of `use`s that may lead to a name.
 const DEPTH: u32 = 6;
 
 impl Exports {
@@ -94,8 +94,8 @@ impl Exports {
                 }
                 Item::Named(named) => {
                     let entry = Entry { is_public: named.is_public, lines: named.lines };
-                    // For items that exist under alternative conditions, the lines of all of them
-                    // count.
+                    // For items that exist under alternative conditions, the lines of all
+                    // alternatives count.
                     match module.named.get_mut(&named.name) {
                         Some(known) => known.lines.extend(entry.lines),
                         None => drop(module.named.insert(named.name, entry)),

@@ -1,4 +1,4 @@
-//! The items of a module: their names, their visibility, and what of them users rely on.
+//! The items of a module: their names, their visibility, and the parts that users rely on.
 
 use super::tokens::{Tree, line};
 
@@ -302,8 +302,8 @@ fn types(parameters: &[Tree]) -> Vec<Tree> {
     out
 }
 
-/// Fields that are all public form a contract as a whole: with one more, nobody could construct
-/// one.
+/// If all fields are public they form a contract as a whole: with one more, nobody could construct
+/// the type.
 fn fields(block: &[Tree], separator: &str) -> (Vec<Line>, bool) {
     let (mut lines, mut are_all_public) = (Vec::new(), true);
     for (number, part) in by_commas(block).into_iter().enumerate() {

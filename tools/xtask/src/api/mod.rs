@@ -23,7 +23,7 @@ use exports::Exports;
 const RECORDS: &str = "tools/xtask/api";
 /// The heading in CHANGELOG.md for changes since the last release.
 const UNRELEASED: &str = "## Unreleased";
-/// Names of what many crates have: whoever greps for one finds those of all.
+/// Role names that many crates share: grepping for one of these finds the types of all crates.
 const ROLES: [&str; 4] = ["Device", "Error", "Geometry", "Options"];
 
 /// What a crate promises now; `None` if it is not a published library.
@@ -86,8 +86,8 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     Ok(())
 }
 
-/// Whether a line declares a type that is called by its role. An associated type may be: whose it
-/// is stands before it.
+/// Whether a line declares a type named only by its role. An associated type may be: its owner
+/// precedes it.
 fn is_role(line: &str) -> bool {
     let declares = ["enum ", "struct ", "trait ", "type "].iter().any(|it| line.starts_with(it));
     let Some((of, name)) = item(line).rsplit_once("::") else { return false };

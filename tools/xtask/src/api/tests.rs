@@ -87,7 +87,7 @@ fn traits_tell_what_must_be_given() {
     assert_eq!(found, wanted);
 }
 
-/// What breaks users is found; what does not is not.
+/// Changes that break users are found; others are not.
 #[test]
 fn what_is_gone_or_changed_must_be_told() {
     let record = lines(ROOT).into_iter().collect::<Vec<_>>().join("\n");

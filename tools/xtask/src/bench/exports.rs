@@ -45,9 +45,9 @@ const JOBS: [Job; 6] = [
 ];
 
 impl Job {
-    /// Bytes from one request to the next where they are not at random. Small ones leave out some,
-    /// because a disk that is asked for neighbours at once reads their page of flash once, or as
-    /// often as they happen to arrive apart.
+    /// Bytes from one request to the next unless requests are random. Small requests leave gaps: a
+    /// disk asked for neighbours reads their page of flash once, or several times if they happen to
+    /// arrive apart.
     fn stride(self) -> u32 {
         match self.block {
             4096 => 17 * 4096,
@@ -182,7 +182,7 @@ fn has_libblkio(root: &Path) -> bool {
 fn start(flysch: &Path, root: &Path, door: Door, in_memory: bool) -> Result<[Server; 2], String> {
     let file = |who: &str| -> Result<PathBuf, String> {
         let path = root.join(format!("{who}.img"));
-        // Written in full, so that no page is allocated during a job.
+        // Written completely, so that no page is allocated during a job.
         std::fs::write(&path, vec![1; FILE as usize])
             .map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(path)

@@ -19,7 +19,7 @@ pub(super) fn exports(workspace: &Workspace, build: &[&str]) -> Result<String, S
 /// Runs the guest; returns Markdown, or why there is none.
 fn measure(workspace: &Workspace, build: &[&str], name: &str) -> Result<String, String> {
     let flysch = build_flysch(workspace, build)?;
-    // With the whole workspace in view, as the other tests are built.
+    // For the whole workspace, as the other tests are built.
     let test = ["test", "--quiet", "--workspace", "--test", "guests", "--", name];
     let mut figure = super::cargo(workspace, &test);
     figure.args(["--exact", "--ignored", "--nocapture"]);

@@ -13,7 +13,7 @@ use super::trees::Tree;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Page, LEB and most LEBs of the UBIFS volume; erase block of the JFFS2 image.
+/// Page, LEB and maximum number of LEBs of the UBIFS volume; erase block of the JFFS2 image.
 const UBIFS: [&str; 6] = ["-m", "2048", "-e", "126976", "-c", "1000"];
 const JFFS2: [&str; 4] = ["-e", "131072", "-l", "-n"];
 const UBI: [&str; 6] = ["-m", "2048", "-p", "131072", "-Q", "12345"];

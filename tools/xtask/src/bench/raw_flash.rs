@@ -31,7 +31,7 @@ const PEERS: [(&str, &str); 4] = [
     ("target-mount", "pip install dissect.target dissect.jffs fusepy, apt-get install libfuse2"),
 ];
 
-/// How the program is built that shows the least an extraction can take.
+/// How to build the program that shows the minimum time of an extraction.
 const FLOOR: [&str; 7] =
     ["build", "--quiet", "--profile=dist", "--package", "flysch-cost", "--example", "floor"];
 
@@ -254,7 +254,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What decompressing and writing the same files takes, with nothing read or checked.
+    /// The time to decompress and write the same files, with nothing read or checked.
     fn floor(&self, image: &Image, out: &Path) -> Result<Took, String> {
         let mut command = Command::new(&self.floor);
         command.arg(self.root.join(image.tree.name())).arg(out).arg(image.compression);
@@ -405,7 +405,7 @@ fn peak_kib(mut command: Command) -> Result<u64, String> {
 }
 
 /// Mounts with `command` at `at`; returns the seconds until the tree's root can be listed, and the
-/// seconds tar then takes.
+/// seconds that tar then takes.
 fn mount(command: &mut Command, at: &Path) -> Result<(f64, f64), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let begun = Instant::now();

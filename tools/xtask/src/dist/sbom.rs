@@ -97,7 +97,7 @@ fn component(package: &Value, kind: &str, sums: &BTreeMap<(String, String), Stri
         "version": version,
         "purl": purl(package),
     });
-    // Licences used to be listed with slashes before there were licence expressions.
+    // Licences were listed with slashes before there were licence expressions.
     if let Some(license) = package["license"].as_str() {
         component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
     }

@@ -8,7 +8,7 @@ use super::{copy, empty, ending, make};
 use crate::workspace::Workspace;
 use crate::{needs, shell};
 
-/// Packed into the test image, and must come out again.
+/// What is packed into the test image, and must come out again.
 const TREE: &str = "docs";
 /// Manual pages that must be found: the command's own, and those of two subcommands.
 const PAGES: [&str; 3] = ["flysch", "flysch-image-extract", "flysch-ufs-rpmb"];
@@ -24,7 +24,7 @@ pub(super) fn all(workspace: &Workspace, folder: &Path, scratch: &Path) -> Resul
     debian(folder, &image, &sources, scratch)
 }
 
-/// A UBI image of `tree`, by mtd-utils if installed, whose image proves more than one of our own.
+/// A UBI image of `tree` by mtd-utils, which proves more; without them, a UBIFS of our own.
 fn image(folder: &Path, tree: &Path, scratch: &Path) -> Result<PathBuf, String> {
     let (volume, image) = (scratch.join("docs.ubifs"), scratch.join("docs.ubi"));
     if shell::find("mkfs.ubifs").is_none() || shell::find("ubinize").is_none() {

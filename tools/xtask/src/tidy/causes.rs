@@ -9,8 +9,7 @@ const FOLDERS: [&str; 4] = ["crates/", "host/", "tools/", "bindings/"];
 const DEVICES: &str = "crates/models/";
 /// The code that drops a cause.
 const DROPS: &str = "map_err(|_|";
-/// Conversions whose error says no more than the value does, which the reader of the message can
-/// see.
+/// Conversions whose error says no more than the value, which the reader of the message can see.
 const SAYS_NOTHING: [&str; 6] =
     ["::try_from(", ".try_into()", ".parse()", ".parse::<", "from_str_radix(", "try_from)"];
 /// The start of a comment that says why there is no cause.

@@ -121,7 +121,7 @@ impl Objects {
     }
 }
 
-/// How many leading folders two paths share, and whether all of those of `one`.
+/// The number of leading folders that two paths share, and whether these are all those of `one`.
 fn common(one: &str, other: &str) -> (usize, bool) {
     // `a/b.rs` is the home of `a/b/c.rs`.
     let parts = |path: &str| -> Vec<String> {

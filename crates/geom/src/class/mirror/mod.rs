@@ -46,7 +46,7 @@ pub struct Mirror;
 /// The class, to be registered with a graph.
 pub static MIRROR: Mirror = Mirror;
 
-/// How a component takes part.
+/// The role of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// Tasted, but the mirror has not started.
@@ -189,7 +189,7 @@ const fn is_whole(metadata: &wire::Mirror) -> bool {
     metadata.disk_flags & disk_flags::SYNCHRONIZING == 0
 }
 
-/// Whether a component was rebuilt completely and is not yet marked so: next to a whole one it is
+/// Whether a component was rebuilt completely but is not yet marked so: next to a whole one it is
 /// whole too, alone it is not trusted.
 const fn has_all(metadata: &wire::Mirror) -> bool {
     !is_whole(metadata) && metadata.sync_offset >= metadata.media_size
@@ -202,9 +202,9 @@ const fn with_all(metadata: wire::Mirror) -> wire::Mirror {
 }
 
 /// Changes the metadata of all components that are written, so that a power cut leaves either the
-/// old or the new state. The whole components except the first are written first, with the new
-/// state and marked as completely rebuilt: that is valid as long as the first one holds the old
-/// state, and also once it holds the new one.
+/// old or the new state. All whole components but the first are written first, with the new state
+/// and marked as completely rebuilt: that is valid both while the first one holds the old state and
+/// once it holds the new one.
 fn update_at_once(
     graph: &mut Graph,
     geom: GeomId,

@@ -66,7 +66,7 @@ fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(
 }
 
 /// Reads from one component. If that fails, another one is read and its data is written over the
-/// unreadable sectors; a component that cannot be repaired that way is dropped.
+/// unreadable sectors; a component that cannot be repaired this way is dropped.
 fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), BlockError> {
     let state = graph.state_mut::<State>(geom).ok_or(BlockError::Gone)?;
     let mut failed: Vec<(ConsumerId, BlockError)> = Vec::new();
@@ -165,8 +165,8 @@ pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), BlockErr
 }
 
 /// By how much a sync id or a generation is raised. Only the order matters; but components that
-/// were written apart from each other, each while the other was missing, must not arrive at the
-/// same number: they would be considered equal, and read in turn.
+/// were written separately, each while the other was missing, must not arrive at the same number:
+/// they would be considered equal, and read in turn.
 fn step(graph: &mut Graph) -> u32 {
     1 + (graph.random() % 4096) as u32
 }

@@ -70,7 +70,7 @@ pub(super) fn join(
     Ok(())
 }
 
-/// How a component takes part in a mirror that has other components already, or why it does not.
+/// The role of a component in a mirror that already has others, or why it has none.
 fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     let common = &state.common;
     if common.id != metadata.id {
@@ -91,7 +91,7 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if state.disks.len() >= usize::from(common.all) {
         return Err("all of its components are there".into());
     }
-    // Of components that stopped uncleanly one is trusted, and the running ones already are.
+    // Of components that stopped uncleanly one is trusted; here the running ones already are.
     let is_doubtful = metadata.disk_flags & disk_flags::DIRTY != 0;
     if is_doubtful && common.flags & flags::NO_FAIL_SYNC == 0 {
         metadata.disk_flags &= !disk_flags::DIRTY;
@@ -101,7 +101,7 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     part_of(common, metadata)
 }
 
-/// How a component takes part in a mirror whose numbers are known.
+/// The role of a component in a mirror whose numbers are known.
 fn part_of(common: &wire::Mirror, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if metadata.gen_id < common.gen_id {
         let (old, new) = (metadata.gen_id, common.gen_id);

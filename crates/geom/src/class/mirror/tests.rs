@@ -190,7 +190,7 @@ fn halves_that_were_written_apart_are_not_taken_for_equal() {
 fn what_cannot_be_read_once_is_mended_from_the_other_half() {
     let (mut graph, geom) = mirror(Balance::None, 2);
     write(&mut graph, 0, 7, 4096).unwrap();
-    // One read fails; the sector can be written, and read afterwards.
+    // One read fails; the sector can be written, and then read.
     let nop = graph.geom("NOP", "md0.nop").unwrap();
     nop::configure(&mut graph, nop, |options| {
         (options.read_failures, options.fail_only) = (100, Some(1));
@@ -279,7 +279,7 @@ fn a_mirror_gets_another_size_and_what_it_gains_is_equal() {
     let half = whole / 2 / 512 * 512;
     assert_eq!(graph[provider].media_size, half);
     assert!(read(&mut graph, half, 512).is_err());
-    // The data after its end differs: it must not when it is inside again.
+    // The data after its end differs: it must not once that is inside again.
     for (number, &nop) in under.iter().enumerate() {
         let sector = [number as u8 + 1; 512];
         let consumer = graph[graph[nop].geom].consumers[0];

@@ -165,7 +165,7 @@ pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), GeomErr
 }
 
 /// Writes metadata to the providers: the mirror exists from now on. The contents must be equal or
-/// irrelevant; if there is content on one disk, label that one and insert the others.
+/// irrelevant; if one disk has contents, label that one and insert the others.
 ///
 /// # Errors
 /// The error names the obstacle.
@@ -323,7 +323,7 @@ pub fn spare(
 /// Turns spares into components while any are missing; they are then rebuilt. Returns how many.
 ///
 /// # Errors
-/// If one cannot.
+/// If one cannot be turned into a component.
 pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, GeomError> {
     let idle = graph
         .objects()
@@ -615,12 +615,12 @@ pub fn synchronize(
     Ok(rebuilt)
 }
 
-/// Rebuilds so many bytes of the first component that needs it. Returns how many of its bytes are
+/// Rebuilds this many bytes of the first component that needs it. Returns how many of its bytes are
 /// done, and the total; after the last piece it is read like the others. Returns `None` if no
 /// component needs rebuilding.
 ///
 /// Open ways must be quiet meanwhile ([`crate::Way::is_quiet`]) and know the component: their plans
-/// must have been made after it was added. Changes that they make between two pieces reach it too.
+/// must have been made after it was added. Their changes between two pieces reach it too.
 ///
 /// # Errors
 /// If it cannot continue. The progress so far is kept.

@@ -46,7 +46,7 @@ struct Path {
     consumer: ConsumerId,
     /// A request failed on it, or `fail` was called.
     failed: bool,
-    /// Requests done by others since its last one.
+    /// Requests performed by others since its last one.
     idle: u64,
 }
 
@@ -55,7 +55,7 @@ struct Path {
 struct State {
     /// The same on all paths; `None` if it was made by `create`.
     uuid: Option<Name<40>>,
-    /// The name in the label: the geom has another one if that was taken.
+    /// The name in the label; the geom has another one if that was taken.
     name: Name<16>,
     mode: Mode,
     paths: Vec<Path>,

@@ -33,7 +33,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(
         }
     }
     let Some(last) = last else { return Err(none(graph, geom)) };
-    // All paths failed it: the next request may retry those that had time to recover.
+    // All paths failed the request: the next one may retry those that had time to recover.
     restore_others(graph, geom, &tried[tried.len() - 1..]);
     Err(last)
 }
@@ -101,7 +101,7 @@ pub(super) fn elect(graph: &mut Graph, geom: GeomId) {
 }
 
 /// A path fails requests, for this reason. If it was the last good one, all others get another
-/// chance, except those in `but`, on which the request has failed already.
+/// chance, except those in `but`, on which the request has already failed.
 pub(super) fn fault(
     graph: &mut Graph,
     geom: GeomId,

@@ -67,8 +67,8 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), GeomErro
     Ok(())
 }
 
-/// Writes a label over the first provider. The others must show it too, being paths to the same
-/// disk; otherwise nothing is changed.
+/// Writes a label over the first provider. The others must show it too, as paths to the same disk;
+/// otherwise nothing is changed.
 ///
 /// # Errors
 /// The error names the obstacle, or the provider that is not a path to that disk.
@@ -112,7 +112,7 @@ pub fn label(
         break;
     }
     match seen {
-        // The others were not written to: they are tasted again all the same.
+        // The others were not written to: they are nevertheless tasted again.
         Ok(()) => others.iter().try_for_each(|&other| graph.retaste(other))?,
         Err(_) => write_last(graph, first, |sector| sector.copy_from_slice(&before))?,
     }
@@ -205,8 +205,8 @@ pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), GeomErr
     Ok(())
 }
 
-/// Closes a path. A provider closed after writing is tasted again: while it is still attached it is
-/// not taken for a new path.
+/// Closes a path. A provider closed after writing is tasted again: it is not taken for a new path
+/// while it is still attached.
 fn close(graph: &mut Graph, consumer: ConsumerId) {
     graph.close(consumer);
     graph.settle();

@@ -19,7 +19,7 @@ use crate::object::{GeomId, ProviderId};
 pub struct Backup {
     /// The kind of table.
     pub scheme: Scheme,
-    /// Number of entries; `None` for that of a new table.
+    /// Number of entries; `None` for the number of a new table.
     pub entries: Option<u32>,
     /// The last usable sector, which determines the width of the columns, if it is known.
     pub last: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Backup {
     pub partitions: Vec<(u32, String, u64, u64, String, Vec<String>)>,
 }
 
-/// A table as `gpart backup` gives it.
+/// A table as `gpart backup` prints it.
 ///
 /// # Errors
 /// If there is none.

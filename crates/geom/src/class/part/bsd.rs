@@ -138,7 +138,7 @@ pub(super) fn put_boot_code(
     Ok(())
 }
 
-/// The label is one sector: old or new. New boot code is written first.
+/// The label is one sector, so it is either the old or the new one. New boot code is written first.
 pub(super) fn steps(table: &Table, old: &[u8], (base, boot): (u64, &[u8])) -> Vec<Step> {
     let mut bytes = old.to_vec();
     let mut partitions = [disklabel::Partition::UNUSED; PARTITIONS_MAX];

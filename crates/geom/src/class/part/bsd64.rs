@@ -16,10 +16,10 @@ use crate::error::{GeomError, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// Alignment of partitions and room for boot code, as FreeBSD lays labels out.
+/// Alignment of partitions and room for boot code, in FreeBSD's layout of labels.
 const ALIGNMENT: u64 = 1 << 20;
 const BOOT: u64 = 32 << 10;
-/// Where a label holds the position of its copy.
+/// Offset in a label of the position of its copy.
 const BACKUP: usize = 576;
 
 /// Looks for a label at byte 512.
@@ -60,7 +60,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         Ok(partitions) => partitions,
         Err(number) => return bad(&format!("whose partition {number} is not a range of sectors")),
     };
-    // FreeBSD's own labels name the last sector there, DragonFly's the one after it.
+    // FreeBSD's own labels give the last sector there, DragonFly's the one after it.
     let is_last = label.stop + sector == label.backup;
     let last = (label.stop / sector).saturating_sub(u64::from(!is_last));
     let (heads, track) = geometry::of(graph, provider);
@@ -80,8 +80,8 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     Probe::Found(Box::new(table), at, LEN as u64 - at)
 }
 
-/// A label that was cut while being written is read from its copy: `bytes`, of the label at the
-/// start, are replaced by those of the copy that it names.
+/// Reads a label whose writing was interrupted from its copy: `bytes`, of the label at the start,
+/// are replaced by those of the copy that it names.
 fn copy_of(graph: &mut Graph, provider: ProviderId, bytes: &mut [u8]) -> Option<Disklabel64> {
     let backup = u64::from_le_bytes(*bytes.get(BACKUP..)?.first_chunk()?);
     if backup <= wire::AT as u64 {

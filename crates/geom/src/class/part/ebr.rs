@@ -122,7 +122,7 @@ pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, G
 }
 
 /// The records from last to first, those of the old chain after the new ones: a record is in place
-/// before the one that leads to it.
+/// before the one that refers to it.
 pub(super) fn steps(table: &Table, old: &[u64], sector: u32) -> Vec<Step> {
     let mut sorted: Vec<&Partition> = table.partitions.iter().collect();
     sorted.sort_by_key(|partition| partition.start);

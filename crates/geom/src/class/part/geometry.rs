@@ -27,7 +27,7 @@ fn guess(blocks: u64) -> (u32, u32) {
     (heads, sectors)
 }
 
-/// The most sectors that up to 1023 cylinders with some number of heads cover, and that number.
+/// The most sectors covered by up to 1023 cylinders with some number of heads, and that number.
 fn heads_for(blocks: u64, sectors: u32) -> (u64, u32) {
     const HEADS: [u32; 7] = [1, 2, 16, 32, 64, 128, 255];
     let mut best = (0, 0);

@@ -120,7 +120,7 @@ fn read_copy(graph: &mut Graph, provider: ProviderId, lba: u64) -> Result<Copy, 
     Ok(Copy { header, table })
 }
 
-/// Looks for a GPT; also returns whether the evidence is weak: no protective entry.
+/// Looks for a GPT; also returns whether the evidence is weak (no protective entry).
 pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
     let there = &graph[provider];
     let (sector, sectors) = (there.sector_size, there.sectors());
@@ -242,7 +242,7 @@ pub(super) fn create(
     }
     let mut front = vec![0; sector as usize];
     graph.peek(provider, 0, &mut front)?;
-    // Boot code of a previous file system is no boot code for a GPT.
+    // Boot code of a previous file system does not boot from a GPT.
     let has_code = Record::parse(&front).is_ok_and(|record| record.is_protective());
     if !has_code {
         front.fill(0);
@@ -391,7 +391,7 @@ fn emit_table(table: &Table, detail: &Detail, sector: u32) -> Vec<u8> {
 }
 
 /// What to write so that no table is left. The copies are erased one after the other: until the
-/// last one is, the old table can be read.
+/// last one is erased, the old table can be read.
 pub(super) fn erase(detail: &Detail, sector: u32) -> Vec<Step> {
     let zeros = vec![0; sector as usize];
     let at = |lba: u64| lba * u64::from(sector);

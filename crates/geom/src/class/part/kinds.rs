@@ -1,4 +1,4 @@
-//! What partitions are for: the names of `gpart`, and what each scheme writes for them.
+//! The purposes of partitions: their names in `gpart`, and what each scheme writes for them.
 
 use alloc::format;
 use alloc::string::{String, ToString};

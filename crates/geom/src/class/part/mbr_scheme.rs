@@ -123,7 +123,7 @@ pub(super) fn create(
     })
 }
 
-/// An entry for a partition that starts `base` sectors after the sector its start is counted from.
+/// An entry for a partition; `base` is the sector from which its start is counted.
 pub(super) fn entry(table: &Table, partition: &Partition, base: u64) -> Entry {
     let Type::Mbr(kind) = partition.kind else { return Entry::UNUSED };
     Entry {
@@ -136,7 +136,7 @@ pub(super) fn entry(table: &Table, partition: &Partition, base: u64) -> Entry {
     }
 }
 
-/// One sector: old or new.
+/// One sector: either the old or the new one.
 pub(super) fn steps(table: &Table, old: &[u8]) -> Vec<Step> {
     let mut front = old.to_vec();
     let mut record = Record::parse(old).unwrap_or(Record::EMPTY);

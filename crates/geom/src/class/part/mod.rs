@@ -104,7 +104,7 @@ pub struct Partition {
     pub start: u64,
     /// Last sector.
     pub end: u64,
-    /// First sector of its contents: after the record of an extended boot record.
+    /// First sector of its contents: in an extended boot record, the one after the record.
     pub data: u64,
     /// Its type.
     pub kind: Type,
@@ -307,7 +307,7 @@ fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partiti
     Some((table, found))
 }
 
-/// Makes the providers agree with the table.
+/// Makes the providers match the table.
 fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     let Some(under) = graph.objects().under(geom) else { return Ok(()) };
     let sector = u64::from(graph[under].sector_size);

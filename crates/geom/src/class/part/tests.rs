@@ -96,7 +96,7 @@ fn nested_tables_and_physical_paths() {
     assert_eq!(graph[ebr].providers.len(), 2);
 }
 
-/// As FreeBSD lays a label out on a slice that begins at sector 63 of a disk with tracks.
+/// As FreeBSD lays out a label on a slice that begins at sector 63 of a disk with tracks.
 #[test]
 fn a_64_bit_disklabel_has_everything_a_table_has() {
     let mut graph = Graph::new(&all(), 1);
@@ -201,7 +201,7 @@ fn hostile_64_bit_disklabels_are_refused_by_name() {
     }
 }
 
-/// A medium whose power can fail after so many writes.
+/// A medium whose power can fail after some number of writes.
 #[derive(Clone, Debug)]
 struct Cut {
     bytes: Rc<RefCell<Vec<u8>>>,

@@ -26,7 +26,7 @@ use crate::object::{GeomId, ProviderId};
 pub struct Flags {
     /// Write at once; otherwise the change stays in memory until [`commit`].
     pub commit: bool,
-    /// Overwrite what is there.
+    /// Overwrite existing data.
     pub force: bool,
 }
 
@@ -193,7 +193,7 @@ pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     }
     let steps = table.steps(sector);
     write(graph, geom, &steps)?;
-    // The contents of the medium are what the next change starts from.
+    // The next change starts from the contents of the medium.
     if let Probe::Found(table, ..) = probe(graph, provider) {
         graph.set_state(geom, *table);
     }
@@ -310,8 +310,8 @@ fn free(table: &Table) -> Vec<(u64, u64)> {
     free
 }
 
-/// Where a partition goes: its first sector and its size. Of several places that are large enough
-/// the smallest is taken; without a size, the largest.
+/// Where a partition goes: its first sector and its size. The smallest of several places that are
+/// large enough is used; without a size, the largest.
 fn room(table: &Table, add: &Add, grid: u64) -> Result<(u64, u64), String> {
     let tracks = matches!(table.scheme, Scheme::Mbr | Scheme::Ebr);
     let natural = if tracks { u64::from(table.sectors) } else { grid.max(1) };
@@ -625,8 +625,8 @@ pub fn partition_code(
     Ok(name)
 }
 
-/// Removes a table; if it has partitions, only by force. Without [`Flags::commit`] its partitions
-/// are removed, and [`commit`] erases it.
+/// Removes a table; one with partitions only by force. Without [`Flags::commit`] its partitions are
+/// removed, and [`commit`] erases it.
 ///
 /// # Errors
 /// If there are partitions, or if one is in use.
@@ -668,8 +668,8 @@ fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), GeomError> {
     written
 }
 
-/// Repairs a GPT of which one copy is damaged or misplaced, or a disklabel that was cut while being
-/// written; returns whether that was necessary.
+/// Repairs a GPT with one damaged or misplaced copy, or a disklabel whose writing was interrupted;
+/// returns whether that was necessary.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -68,7 +68,7 @@ impl Level {
     }
 }
 
-/// How a member of a volume takes part, from worst to best.
+/// The state of a member of a volume, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartState {
     /// Its disk is missing.
@@ -119,7 +119,7 @@ pub struct Part {
     pub offset: u64,
     /// Size on that disk, bytes.
     pub size: u64,
-    /// How it takes part.
+    /// Its state.
     pub state: PartState,
     /// Bytes rebuilt or made equal so far.
     pub done: u64,
@@ -151,7 +151,7 @@ pub enum VolumeState {
     Starting,
     /// Too many of its members are missing.
     Broken,
-    /// Members are missing that it can do without.
+    /// Members are missing, but it can do without them.
     Degraded,
     /// All members are present, but not all hold all data.
     Suboptimal,
@@ -241,7 +241,7 @@ impl RaidVolume {
     }
 
     /// If no member is known to be right, one of each group that may differ is trusted: the one
-    /// with the best state according to the disks, and the first among equals.
+    /// whose state according to the disks is best, and the first among equals.
     pub(super) fn believe(&mut self) {
         if !self.level.is_rebuilt() {
             return;
@@ -333,7 +333,7 @@ impl Parity {
     }
 }
 
-/// How a disk takes part.
+/// The state of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// It is used.
@@ -351,7 +351,7 @@ pub struct Member {
     pub id: Vec<u8>,
     /// Its size, bytes.
     pub size: u64,
-    /// How it takes part.
+    /// Its state.
     pub state: MemberState,
 }
 
@@ -360,7 +360,7 @@ pub struct Member {
 pub struct Array {
     /// The geom's name: the format, and what distinguishes arrays.
     pub name: String,
-    /// Raised with every write: the highest one is trusted.
+    /// Raised with every write: the disk with the highest one is trusted.
     pub generation: u64,
     /// The disks.
     pub members: Vec<Member>,
@@ -395,7 +395,7 @@ impl Array {
         }
     }
 
-    /// Whether all volumes that are usable stay so without this disk, failed or gone.
+    /// Whether all usable volumes stay usable without this disk, failed or gone.
     pub(super) fn can_lose(&self, member: usize, is_gone: bool) -> bool {
         let mut after = self.clone();
         after.lose(member, is_gone);
@@ -403,7 +403,7 @@ impl Array {
         both.all(|(before, after)| !before.state().is_alive() || after.state().is_alive())
     }
 
-    /// Checks what no format permits in an array.
+    /// Rejects an array with properties that no format permits.
     ///
     /// # Errors
     /// What is wrong with it.

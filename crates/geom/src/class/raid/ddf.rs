@@ -77,11 +77,11 @@ impl Sum {
     }
 }
 
-/// What one disk records, or all of them.
+/// What one disk records, or all of them together.
 #[derive(Clone, Debug)]
 pub struct Conf {
     sum: Sum,
-    /// The header, as far as it is equal on all disks.
+    /// The common part of the header: what is equal on all disks.
     head: Vec<u8>,
     header: Header,
     controller: Vec<u8>,
@@ -124,7 +124,7 @@ fn sum_of(record: &[u8]) -> Option<Sum> {
 struct Reader<'g> {
     graph: &'g mut Graph,
     provider: ProviderId,
-    /// Sector of the header in use.
+    /// Sector of the header that is used.
     base: u64,
 }
 
@@ -241,7 +241,7 @@ impl Reader<'_> {
         }
         let reference = ddf::reference(&data).map_err(|error| error.to_string())?;
         let (parts, others) = self.parts(&header)?;
-        // It is not interpreted, and written back unchanged.
+        // It is not interpreted, but written back unchanged.
         let controller = self.section(header.controller, "data of the controller");
         let controller = controller.unwrap_or_default();
         let places = [anchor.primary, anchor.secondary, Header::workspace(&last)];
@@ -302,7 +302,7 @@ fn array_of(name: String, generation: u64, mut conf: Conf) -> Result<Array, Stri
             (false, false) if has(physical_state::ONLINE) => MemberState::Active,
             (false, false) => MemberState::Missing,
         };
-        // A missing disk has missed writes: it has no place any more when it returns.
+        // A missing disk has missed writes: it no longer has a place when it returns.
         let is_away = state == MemberState::Missing;
         let id = if is_away { Vec::new() } else { disk.reference.to_be_bytes().to_vec() };
         members.push(Member { id, size, state });
@@ -406,7 +406,7 @@ impl Format for Ddf {
         let mut conf: Conf = (**conf).clone();
         for found in all {
             let Wire::Ddf(other) = &found.array.wire else { continue };
-            // What a disk records about volumes in no table is obsolete.
+            // What a disk records about volumes that are in no table is obsolete.
             let known = newest.member(&found.id).map(|member| newest.members[member].state);
             if known == Some(MemberState::Active) {
                 conf.parts.extend(other.parts.iter().cloned());

@@ -31,7 +31,7 @@ pub struct Found {
     pub id: Vec<u8>,
 }
 
-/// Metadata that exists but is not followed.
+/// Metadata that is present but not followed.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// Why.
@@ -77,8 +77,8 @@ pub trait Format: Sync + fmt::Debug {
         Ok(newest.clone())
     }
 
-    /// The array as described by a disk that joins a running array which was not written since the
-    /// disk left.
+    /// The array as described by a disk that joins a running array which has not been written since
+    /// the disk left.
     fn said(&self, array: &Array, found: &Found) -> Array {
         let _ = array;
         found.array.clone()
@@ -119,11 +119,11 @@ pub trait Making {
     /// Replaces a member by another disk.
     fn replace(&self, array: &mut Array, member: usize, disk: (Vec<u8>, u64));
 
-    /// Makes a disk a spare: of this array, whose last member it becomes, or of any array, by what
-    /// is written to it.
+    /// Makes a disk a spare: of this array, as its last member, or of any array, by what is written
+    /// to it.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that is impossible.
     fn spare(&self, array: &mut Array, disk: (Vec<u8>, u64)) -> Result<Option<Writes>, GeomError>;
 }
 

@@ -174,7 +174,7 @@ fn units(map: &Map) -> (u64, u64) {
     (mdadm * domains, strip * domains)
 }
 
-/// How a member whose disk is present takes part.
+/// The state of a member whose disk is present.
 fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (PartState, u64) {
     let (first, ordinals) = &record.maps[0];
     let is_new = ordinals[slot] & ORDINAL_REBUILD != 0;
@@ -194,7 +194,7 @@ fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (Pa
         Some(_) => clean,
     };
     let (mdadm, graid) = units(first);
-    // The last writer is not recorded; FreeBSD leaves a mark of its own, which others keep.
+    // The last writer is not recorded; FreeBSD leaves a mark of its own, which others preserve.
     let is_graids = disks.iter().any(|disk| disk.status & disk_status::ONLINE != 0);
     let unit = if is_graids { mdadm.min(graid) } else { mdadm };
     let done = match state {
@@ -663,7 +663,7 @@ fn advance(volume: &RaidVolume, record: &mut Record) {
         }
         record.maps.push(second);
     } else if any(Resync) {
-        // From the start: how much is equal already is not recorded.
+        // From the start: how much is already equal is not recorded.
         record.volume.migration = Some(Migration::Repair);
         record.maps.push(second);
     } else {

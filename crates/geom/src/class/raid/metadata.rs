@@ -134,10 +134,10 @@ pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
 }
 
 /// A disk failed a request that the others completed: it is dropped, and the others record that. If
-/// a volume needs the disk, only its part that is not current is given up.
+/// a volume needs the disk, only its parts that are not current are given up.
 ///
 /// # Errors
-/// If it could not be written to any disk: it is written before the next change.
+/// If it could not be recorded on any disk: it is recorded before the next change.
 pub(super) fn fault(
     graph: &mut Graph,
     geom: GeomId,

@@ -2,7 +2,7 @@
 //!
 //! A geom is a set of disks whose metadata belongs together; its providers are the volumes on them.
 //! The contents of any format's metadata are represented by an [`array::Array`]; the formats are in
-//! [`format::FORMATS`], one file each. If disks differ, the one written last is trusted: a disk
+//! [`format::FORMATS`], one file each. If disks disagree, the one written last is trusted: a disk
 //! whose serial number is not in its table is stale.
 
 use alloc::format;
@@ -54,7 +54,7 @@ struct Disk {
     read_errors: u32,
 }
 
-/// A disk of the set without a place: it was missing while the others were written, or failed.
+/// A disk of the set without a place: it failed, or was missing while the others were written.
 #[derive(Clone, Debug)]
 struct Stray {
     consumer: ConsumerId,
@@ -136,7 +136,7 @@ fn name_of(graph: &Graph, consumer: Option<ConsumerId>) -> String {
     provider.map_or_else(|| "NONE".into(), |provider| graph[provider].name.clone())
 }
 
-/// The format whose metadata is on a disk, followed or not.
+/// The format of the metadata on a disk, whether or not it is followed.
 pub(super) fn recognised(graph: &mut Graph, provider: ProviderId) -> Option<&'static str> {
     FORMATS.into_iter().find_map(|format| match format.read(graph, provider) {
         Ok(None) => None,

@@ -1,7 +1,7 @@
 //! Formats of older BIOSes, which are only read: Promise, NVIDIA, Silicon Image, JMicron. Levels
 //! and rules are those of `graid`.
 //!
-//! Each disk describes itself and the volumes it is part of: only all of them together give the
+//! Each disk describes itself and the volumes it is part of: only all disks together give the
 //! whole. A two-byte magic number counts only with a correct checksum.
 
 use alloc::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub struct Said {
     strip: u64,
     /// Size of the volume in bytes; `None` for the sum of its parts.
     media_size: Option<u64>,
-    /// The volume's members: the identity of each, and how it takes part.
+    /// The volume's members: the identity and state of each.
     slots: Vec<(Vec<u8>, PartState)>,
     /// The same for the disk itself.
     own: (Vec<u8>, PartState),
@@ -68,7 +68,7 @@ struct Disk<'g> {
 }
 
 impl Disk<'_> {
-    /// The bytes that begin so many sectors before the end.
+    /// The bytes that begin `sectors` sectors before the end.
     fn tail(&mut self, sectors: u64, len: usize) -> Option<Vec<u8>> {
         let at = (self.size / SECTOR).checked_sub(sectors)? * SECTOR;
         let mut bytes = vec![0; len];
@@ -317,7 +317,7 @@ fn jmicron(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
 /// A disk: its identity, its size, and what it records.
 type Known<'a> = (&'a [u8], u64, &'a [Said]);
 
-/// How a member takes part, from what the newest disk and its own disk record.
+/// The state of a member, according to the newest disk and its own disk.
 fn state_of(
     level: Option<Level>,
     newest: &Said,
@@ -333,7 +333,7 @@ fn state_of(
         state = state.min(PartState::New);
     }
     match level {
-        // There is nothing that it could differ from.
+        // There is nothing from which it could differ.
         Some(Level::Raid0 | Level::Concat) if state > PartState::Rebuild => PartState::Active,
         _ => state,
     }

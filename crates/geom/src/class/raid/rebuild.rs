@@ -1,4 +1,4 @@
-//! Rebuilding members, and making members equal that may differ.
+//! Rebuilding members, and making members that may differ equal.
 
 use alloc::format;
 use alloc::vec;
@@ -317,15 +317,15 @@ pub(super) struct Copying {
     part: (usize, u64),
     /// Its disk.
     to: ConsumerId,
-    /// Bytes that it holds.
+    /// Bytes that it holds so far.
     at: u64,
-    /// How many of these its metadata records.
+    /// How many of these are recorded in its metadata.
     kept: u64,
 }
 
 impl Copying {
-    /// Whether it still exists and is to be rebuilt: between two pieces disks and volumes may have
-    /// come and gone.
+    /// Whether it still exists and is to be rebuilt: disks and volumes may come and go between two
+    /// pieces.
     fn is_still(&self, state: &State) -> bool {
         let volume = state.array.volumes.get(self.volume);
         let part = volume.and_then(|volume| Some((volume.used(), *volume.parts.get(self.slot)?)));

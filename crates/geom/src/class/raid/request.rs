@@ -65,7 +65,7 @@ pub(super) fn is_read(level: Level, state: PartState) -> bool {
 }
 
 /// Reads one copy. If that fails, another one is read and its data is written over the unreadable
-/// sectors; a disk that cannot be repaired that way is dropped.
+/// sectors; a disk that cannot be repaired this way is dropped.
 pub(super) fn read(
     graph: &mut Graph,
     to: Target,
@@ -122,7 +122,7 @@ fn count_error(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
     }
 }
 
-/// The exclusive or of the same range on all other members.
+/// The exclusive OR of the same range on all other members.
 fn reconstruct(
     graph: &mut Graph,
     to: Target,
@@ -225,7 +225,7 @@ fn flush(graph: &mut Graph, to: Target) -> Result<(), BlockError> {
     let state = graph.state::<State>(to.0).ok_or(BlockError::Gone)?;
     let volume = &state.array.volumes[to.1];
     let has_failed = |slot: &usize| failed.iter().any(|(other, _)| other == slot);
-    // A part that one of them lost must exist on another.
+    // A part that is lost on one of them must exist on another.
     let is_safe = |(slot, _): &(usize, BlockError)| {
         let part = &volume.parts[*slot];
         let mut mates = volume.mates(*slot).into_iter().filter(|mate| !has_failed(mate));

@@ -64,7 +64,7 @@ fn mirror(state: &State, number: usize, slots: core::ops::Range<usize>) -> Route
 }
 
 /// A disk failed a request that others completed: since the volume is not known, all of its parts
-/// that have a current copy elsewhere are no longer current.
+/// that have a current copy elsewhere cease to be current.
 pub(super) fn failed(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gone: bool) {
     let Ok(state) = state(graph, geom) else { return };
     let member = state.disks.iter().position(|disk| disk.consumer == Some(consumer));

@@ -70,7 +70,7 @@ pub(super) fn join(
     let known =
         graph.objects().geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
     let runs = known.and_then(|geom| graph.state::<State>(geom)).filter(|state| state.running);
-    // Neither can the disk learn what it missed, nor the others what they missed.
+    // The disk cannot learn what it missed, nor can the others.
     if runs.is_some_and(|it| !format.is_gathered() && found.array.generation > it.array.generation)
     {
         return Err(GeomError::invalid(name, "is newer on this disk than the array that runs"));
@@ -179,7 +179,7 @@ pub(super) fn offer(graph: &mut Graph, geom: GeomId) {
     }
 }
 
-/// The lowest number not used by a volume.
+/// The lowest number that no volume uses.
 fn free_number(graph: &Graph) -> u32 {
     let all = graph.objects().geoms().filter_map(|(geom, _)| graph.state::<State>(geom));
     let taken: Vec<u32> =

@@ -201,7 +201,7 @@ pub fn delete(
             graph.settle_orphans();
         }
     }
-    // All disks forget the volume before the first of them forgets the array.
+    // All disks forget the volume before any of them forgets the array.
     metadata::write(graph, geom, None)?;
     if !state(graph, geom)?.array.volumes.is_empty() {
         graph.settle();
@@ -229,8 +229,8 @@ fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result
     metadata::put(graph, consumer, &writes)
 }
 
-/// Gives disks the places of missing or failed ones; [`super::rebuild`] fills them. If all places
-/// are taken, the disks become spares.
+/// Gives disks the places of missing or failed ones; [`super::rebuild`] fills them. If no place is
+/// free, the disks become spares.
 ///
 /// # Errors
 /// The error names the obstacle; also if no disk is needed.

@@ -1,4 +1,4 @@
-//! The store without any class that does something.
+//! The store with classes that do nothing.
 
 use alloc::format;
 use alloc::string::String;

@@ -54,7 +54,7 @@ fn a_first_writer_spoils_the_others_and_nobody_who_is_spoiled_opens() {
     assert_eq!(error.kind, Kind::NotPermitted);
     graph.close(reader);
     assert_eq!(graph[reader].access, Access::NONE, "closing does not fail");
-    // DEV has tasted nothing: it may go on.
+    // DEV has tasted nothing: it may continue.
     graph.settle();
     assert!(!graph[reader].spoiled);
     graph.access(reader, Access::READ).unwrap();

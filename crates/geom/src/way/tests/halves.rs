@@ -1,4 +1,4 @@
-//! What happens to a half of a mirror that fails requests which the other one completes.
+//! What happens to a half of a mirror that fails requests which the other half completes.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn who_only_reads_mends_nothing() {
 }
 
 /// A disk that failed in one volume may have failed in any: none of its parts is current any more,
-/// except those without which nothing is left.
+/// except those whose loss would leave nothing.
 #[test]
 fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     let mut bench = Bench::over((0..2).map(|_| (65 * MIB, "SN")), (4, 11));
@@ -91,7 +91,7 @@ fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     assert_eq!(["raid/r0", "raid/r2"].map(state), ["DEGRADED", "DEGRADED"]);
 }
 
-/// Whatever becomes of a write on its way, and whenever it finds room, all of it is forced.
+/// Whatever happens to a write on its way, and whenever it finds room, all of it is forced.
 #[test]
 fn forced_writes_are_forced_on_every_disk() {
     for (layout, count, top) in LAYOUTS {

@@ -34,11 +34,11 @@ const MIB: u64 = 1 << 20;
 const NOW: Instant = Instant::START;
 const BAD: BlockError = BlockError::Medium(Cause::None);
 
-/// What the lanes of a disk and the graph both see.
+/// What both the lanes of a disk and the graph see.
 #[derive(Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// What was written since the last flush: on a power cut some of it is lost.
+    /// What was written since the last flush: a power cut loses some of it.
     cache: Vec<(usize, Vec<u8>)>,
     /// The contents before that.
     durable: Vec<u8>,
@@ -406,7 +406,7 @@ fn wait(way: &mut Way<Queue>, count: usize) -> Vec<Completion> {
     all
 }
 
-/// The name of the provider on top of a layout of so many disks.
+/// Layouts: the name, the number of disks, and the provider on top.
 const LAYOUTS: [(&str, usize, &str); 15] = [
     ("part on label", 1, "label/homep1"),
     ("stripe", 3, "stripe/st"),
@@ -688,7 +688,7 @@ fn what_one_half_cannot_read_the_other_mends() {
     assert_eq!((bench.disk(0).bytes[9000], way.incident()), (7, None));
 }
 
-/// A change that arrives during a repair waits, and wins.
+/// A change that arrives during a repair waits, and takes effect last.
 #[test]
 fn a_change_is_not_undone_by_mending() {
     for trial in 0..160 {
@@ -770,7 +770,7 @@ fn the_last_half_never_drops_out() {
     assert_eq!(wait(&mut way, 1)[0].result, Ok(()));
 }
 
-/// Two writes in flight, of which each half misses a different one: one of them was lost.
+/// Two writes in flight, each missed by a different half: one of them was lost.
 #[test]
 fn halves_that_fail_in_turn_lose_no_write_that_was_told() {
     let (mut bench, open, mut way) = mirrored(Balance::Load);

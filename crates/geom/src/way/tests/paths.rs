@@ -23,7 +23,7 @@ struct Trial {
     way: Way<Queue>,
     versions: Versions,
     sent: BTreeMap<u64, Sent>,
-    /// The path that lives until nothing is in flight.
+    /// The path that stays alive until nothing is in flight.
     survivor: usize,
     told: u64,
     requests: u64,
@@ -48,7 +48,7 @@ impl Trial {
         &self.bench.disks.values().nth(number).unwrap().1
     }
 
-    /// A path breaks or recovers; another one is chosen to live when nothing is in flight.
+    /// A path breaks or recovers; when nothing is in flight, another one is chosen to stay alive.
     fn harm(&mut self) {
         let count = self.bench.disks.len() as u64;
         let number = self.random.below(count) as usize;
@@ -75,7 +75,7 @@ impl Trial {
         let free = |slot: &usize| self.sent.values().all(|other| other.slot != *slot);
         let slot = (0..16).find(free).unwrap();
         if operation == Operation::Flush {
-            // Alone: it covers exactly what was done.
+            // Alone, so that it covers exactly what was done.
             if !self.sent.is_empty() {
                 return;
             }

@@ -143,7 +143,7 @@ fn an_array_that_is_rebuilt_by_half_is_written_whole() {
     }
 }
 
-/// A paused way accepts nothing of any kind; a changed one follows the new plan.
+/// A paused way accepts no request of any kind; a changed one follows the new plan.
 #[test]
 fn a_half_is_read_when_it_is_rebuilt_and_the_way_has_changed() {
     let mut bench = Bench::new(3, 4, 7);

@@ -65,7 +65,7 @@ struct Trial {
     sent: BTreeMap<u64, Sent>,
     done: BTreeMap<usize, u64>,
     has_lost: bool,
-    /// Interval at which the owner of the graph handles incidents.
+    /// Interval between the owner's checks for incidents.
     heeds: u64,
 }
 

@@ -7,7 +7,7 @@ fn at(nanos: u64) -> Instant {
     NOW.after_nanos(nanos)
 }
 
-/// Polls at one instant until everything has come that can.
+/// Polls at one instant until nothing more comes.
 fn drain(way: &mut Way<Queue>, nanos: u64) -> usize {
     let count = (0..200).filter(|_| way.poll(at(nanos)).is_some()).count();
     way.ring(at(nanos));

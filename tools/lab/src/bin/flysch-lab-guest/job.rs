@@ -26,7 +26,7 @@ const JOBS: [Job; 6] = [
     Job { name: "names", before: |root| small_files(root, 3000), run: names },
 ];
 
-/// Does `phase` (`before` or `run`) of the job called `name` in `root`.
+/// Carries out `phase` (`before` or `run`) of the job called `name` in `root`.
 pub(crate) fn run(name: &str, phase: &str, root: &Path) -> io::Result<()> {
     let job = JOBS.iter().find(|job| job.name == name);
     let job = job.ok_or_else(|| io::Error::other("there is no such job"))?;
@@ -74,7 +74,7 @@ fn small(root: &Path, number: u64) -> PathBuf {
     root.join(format!("folder-{}", number / 100)).join(format!("file-{number}"))
 }
 
-/// 16 bytes at a time, as a logger writes; synced every thousand.
+/// 16 bytes at a time, as a logger writes; synced after every thousand.
 fn appends(root: &Path) -> io::Result<()> {
     let mut file = File::create(root.join("log"))?;
     for number in 0..20_000 {
@@ -103,7 +103,7 @@ fn fill(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// 2000 blocks at random places of a file, synced every sixteen, as a database does.
+/// 2000 blocks at random places of a file, synced after every sixteen, as a database does.
 fn overwrites(root: &Path) -> io::Result<()> {
     let mut noise = Noise::new(4);
     let file = File::options().write(true).open(root.join("base"))?;

@@ -69,7 +69,7 @@ fn show(root: &Path) -> io::Result<()> {
 }
 
 /// The counter in the EC header at the start of each block of `block` bytes, if its checksum is
-/// correct; read without Flysch, which is to be judged by it.
+/// correct; read without Flysch, because it is used to judge Flysch.
 fn counters(flash: &Path, block: u64) -> io::Result<()> {
     /// `UBI#`, version 1.
     const START: [u8; 5] = *b"UBI#\x01";

@@ -30,7 +30,7 @@ impl Noise {
         &of[self.below(of.len() as u64) as usize]
     }
 
-    /// Content that compresses well, a little, not at all, or is zeros.
+    /// Content that compresses well, a little, not at all, or is all zeros.
     pub(crate) fn content(&mut self, len: usize) -> Vec<u8> {
         const WORDS: [&str; 8] =
             ["flash ", "erase ", "block ", "node ", "page ", "log ", "of ", "the\n"];

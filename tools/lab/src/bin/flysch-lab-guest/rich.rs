@@ -13,8 +13,8 @@ use rustix::fs::{
 
 use crate::noise::Noise;
 
-/// Makes the tree below `root`; whatever the file system refuses (a kind of rename, a prefix of
-/// attributes) is left out.
+/// Makes the tree below `root`; anything that the file system refuses (a kind of rename, a prefix
+/// of attributes) is left out.
 pub(crate) fn make(root: &Path, seed: u64) -> io::Result<()> {
     let mut noise = Noise::new(seed);
     let top = root.join("rich");
@@ -116,7 +116,7 @@ fn special(top: &Path) -> io::Result<()> {
     for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2711), ("none", 0o000), ("all", 0o7777)] {
         let path = top.join(name);
         fs::write(&path, name)?;
-        // Changing the owner clears set-user-id: owner first.
+        // Changing the owner clears set-user-ID, so the owner comes first.
         own(&path, 1000, 100)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }

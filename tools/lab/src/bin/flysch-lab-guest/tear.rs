@@ -1,4 +1,4 @@
-//! Tears the page that was written last, as a cut in the middle of programming it would.
+//! Tears the page that was written last, as a power cut in the middle of programming it would.
 
 use std::io;
 use std::path::Path;
@@ -18,8 +18,8 @@ pub(crate) struct Shape {
     pub(crate) is_ubi: bool,
 }
 
-/// Copies the image with one of the last written pages torn: from an offset inside it on, the rest
-/// of the page is erased or random. Prints on standard output what was torn.
+/// Copies the image with one of the last written pages torn: from some offset in the page on, it is
+/// erased or random. Prints on standard output what was torn.
 pub(crate) fn tear(from: &Path, to: &Path, shape: Shape, seed: u64) -> io::Result<()> {
     let mut noise = Noise::new(seed);
     let mut image = std::fs::read(from)?;
@@ -54,13 +54,13 @@ fn last_page(block: &[u8], shape: Shape, stride: usize) -> Option<usize> {
     let written = |page: &[u8]| page[..shape.page].iter().any(|&byte| byte != 0xFF);
     let pages: Vec<&[u8]> = block.chunks_exact(stride).collect();
     let last = pages.iter().rposition(|page| written(page))?;
-    // UBI's headers, JFFS2's marker of an erased block.
+    // The first pages are UBI's headers, or JFFS2's marker of an erased block.
     let first = if shape.is_ubi { 128_usize.div_ceil(shape.page).max(2) } else { 1 };
     (last >= first && last + 1 < pages.len()).then_some(last)
 }
 
-/// A value that is higher in a block that was begun later. `None`: JFFS2 does not record it, but
-/// the block that it is writing to has more room than the completed ones.
+/// A value that is higher in a block that was begun later. `None` for JFFS2, which does not record
+/// it, but the block that it is writing to has more room than the completed ones.
 fn order(block: &[u8], shape: Shape) -> Option<u64> {
     if !shape.is_ubi {
         return None;

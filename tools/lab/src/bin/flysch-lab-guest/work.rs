@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use crate::noise::Noise;
 use crate::rich::{set_time, set_xattr};
 
-/// Number of directories to work in, one per seed: later work meets what earlier work left.
+/// Number of directories to work in, one per seed: later work meets what earlier work left behind.
 const TOPS: u64 = 4;
 /// Maximum number of files that are deleted and still open.
 const OPEN_MAX: usize = 4;
@@ -25,7 +25,7 @@ const NAMES: u64 = 12;
 pub(crate) fn run(root: &Path, seed: u64, stop: &Path, count: u64) -> io::Result<()> {
     let top = root.join(format!("work{}", seed % TOPS));
     fs::create_dir_all(&top)?;
-    // Otherwise an empty directory could be removed, and nothing could be done after that.
+    // Otherwise the directory could be removed while empty, and nothing could be done after that.
     File::create(top.join("here"))?;
     for number in 0..FOLDERS {
         let _ = fs::create_dir(top.join(format!("folder{number}")));

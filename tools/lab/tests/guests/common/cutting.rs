@@ -3,12 +3,12 @@
 use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 use flysch_mtd::FlashImage;
 
-/// A flash whose power fails in one operation, which is then half done.
+/// A flash whose power fails during one operation, which is then half done.
 pub(crate) struct Cutting<'f> {
     pub(crate) flash: &'f mut FlashImage<Vec<u8>>,
     /// Number of operations left.
     pub(crate) left: u64,
-    /// Number of bytes programmed as one: of a longer operation the first half of these is done.
+    /// Programming unit, bytes: of the cut operation the first half is done, rounded up to a unit.
     pub(crate) unit: usize,
 }
 

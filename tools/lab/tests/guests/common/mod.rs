@@ -1,4 +1,4 @@
-//! What the tests that run in the guest share.
+//! Common code of the tests that run in the guest.
 
 pub(crate) mod cutting;
 
@@ -140,7 +140,7 @@ pub(crate) fn put_helper(share: &Path) {
     put(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), share, "flysch-lab-guest");
 }
 
-/// Runs a script, which must succeed within that time; returns its output.
+/// Runs a script, which must succeed within `timeout`; returns its output.
 pub(crate) fn run_for(lab: &Lab, script: &str, share: &Path, timeout: Duration) -> String {
     let started = Instant::now();
     // nandsim and mtdram keep their cells in memory.

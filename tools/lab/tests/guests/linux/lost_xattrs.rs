@@ -2,8 +2,8 @@
 //!
 //! Garbage collection copies an attribute's node with a version number one higher. If power is cut
 //! in the middle of the copy, Linux still takes the highest version, finds it damaged, and the
-//! attribute is gone; Flysch shows the older copy, which is still intact (docs/jffs2.md). Which
-//! differences are allowed is determined here from the bytes of the flash alone.
+//! attribute is gone; Flysch shows the older copy, which is still intact (docs/jffs2.md). The
+//! differences allowed are determined here from the bytes of the flash alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(crate) fn find<F: Flash>(flash: &F) -> Lost {
     let mut block = vec![];
     for number in 0..geometry.blocks() {
         block.resize(geometry.block_len(number) as usize, 0);
-        // Uncorrectable data is returned all the same.
+        // Uncorrectable data is returned nevertheless.
         let _read = flash.read(geometry.block_start(number), &mut block);
         let mut at = 0;
         while at + Header::LEN <= block.len() {

@@ -207,7 +207,7 @@ fn compare(path: &Path, expected: &Manifest, is_made: bool, problems: &mut Vec<S
     }
 }
 
-/// Unreadable content counts as equal, whatever reason each gives.
+/// Unreadable content counts as equal, whatever reason each side gives.
 fn alike(manifest: &Manifest) -> Manifest {
     let cut = |line: &str| match line.split_once("unreadable (") {
         Some((before, _)) => format!("{before}unreadable"),
@@ -229,7 +229,7 @@ fn without_directory_times(manifest: &Manifest) -> Manifest {
 }
 
 /// Extracts the image and compares the result with what the file system shows; extended attributes
-/// are ignored, since they depend on the place of extraction. Returns the number of files.
+/// are ignored, since they depend on where it is extracted to. Returns the number of files.
 fn extract(path: &Path, problems: &mut Vec<String>) -> u64 {
     let image = Image::open(path, &ImageOpenOptions::default()).unwrap();
     let fs = volume(&image).unwrap().file_system().unwrap();

@@ -6,12 +6,12 @@ use std::process::Command;
 use super::{AHCI, Device, EMMC, NVME, SD, UFS, on_each_with};
 use crate::common::put_program;
 
-/// Programs that the tests run and the guest lacks.
+/// Programs that the tests need and the guest lacks.
 const PROGRAMS: [&str; 6] = ["gawk", "column", "hexdump", "setpci", "xfs_io", "nvme"];
 
-/// Discards, flushes, schedulers and processors that change under I/O, a function disabled in the
+/// Discards, flushes, schedulers and processors that change during I/O, a function disabled in the
 /// middle of it, a read-only disk; for NVMe also polling, reset, rescan and removal, for SCSI disks
-/// the requests of its generic driver.
+/// the requests of the generic driver.
 ///
 /// The tree of blktests, with its programs built, is the folder named by `FLYSCH_BLKTESTS`: Debian
 /// does not package it.

@@ -39,7 +39,7 @@ fn linux_recovers_from_faults_of_our_controllers() {
 fn linux_recovers_from_faults_of_our_ufs() {
     let others = FaultKind::UFS.into_iter().filter(|&kind| kind != FaultKind::PowerGone);
     let line = |kind: FaultKind| match kind {
-        // Bring-ups and link wake-ups are rare; the first comes with a fault that leads to one.
+        // Bring-ups and link wake-ups are rare; the former come with a fault that causes one.
         FaultKind::EnableGlitch => "fault hce-glitch:n1+fatal n20\n".into(),
         FaultKind::AutoHibern8 => "fault hibern8 n1\n".into(),
         kind => format!("fault {} n20\n", kind.name()),
@@ -83,7 +83,7 @@ fn linux_outlives_power_cuts_and_removal() {
     });
 }
 
-/// The same for eMMC with a queue and without. Removal of the card is not among the faults; without
+/// The same for eMMC with and without a queue. Removal of the card is not among the faults; without
 /// a queue `stuck`, `late` and `task` never happen.
 #[test]
 fn linux_recovers_from_faults_of_our_card() {
@@ -112,14 +112,14 @@ fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
     });
 }
 
-/// As above; faults that occur in the middle of recovery come with one that triggers it. Nobody
-/// resets an HBA whose list does not stop: Linux continues with the link.
+/// As above; faults that occur in the middle of recovery come with one that triggers it. An HBA
+/// whose list does not stop is never reset: Linux continues with the link.
 #[test]
 fn linux_recovers_from_faults_of_our_sata_controller() {
     recovers_from_faults_of_sata(&[AHCI], &["fault stuck-list:n1+interface n20\n"]);
 }
 
-/// The soft reset of a multiplier needs a list that stops: six disks were given up by 7.3.
+/// The soft reset of a multiplier needs a list that stops: Linux 7.3 gave up six disks.
 #[test]
 fn linux_recovers_from_faults_behind_our_multipliers() {
     recovers_from_faults_of_sata(&MULTIPLIERS, &[]);

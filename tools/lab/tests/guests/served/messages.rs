@@ -1,15 +1,15 @@
-//! The number of messages that a read by Linux takes over vfio-user: where a served device's time
-//! goes.
+//! The number of vfio-user messages that Linux needs for a read: they account for a served device's
+//! time.
 
 use super::{AHCI, Device, EMMC, EMMC_PLAIN, NVME, SD, UFS, on_each};
 
-/// For depths 1 and 32 the maximum number of register reads, which the guest waits for, and of
-/// writes per request. At depth 32 the number of requests served by one interrupt depends on the
-/// load of the machine.
+/// Maximum numbers per request, for depths 1 and 32, of register reads, which the guest waits for,
+/// and of writes. At depth 32 the number of requests served by one interrupt depends on the load of
+/// the machine.
 type Bounds = [(f64, f64); 2];
 
-/// Messages per read: register reads, which QEMU and with it the guest wait for, writes, which they
-/// do not, and unmasked interrupts.
+/// Messages per read: register reads, which QEMU and thus the guest wait for, writes, which they do
+/// not, and unmasked interrupts.
 #[test]
 fn linux_takes_this_many_messages_for_a_read() {
     let devices: [(Device, Bounds); 8] = [

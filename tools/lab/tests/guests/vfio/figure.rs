@@ -82,7 +82,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     }
 }
 
-/// A stack's rounds of one job, each value by itself.
+/// A stack's rounds of one job, each figure treated separately.
 struct Summary {
     per_second: f64,
     best: f64,

@@ -88,7 +88,7 @@ fn disk_of(bytes: Vec<u8>) -> Rc<RefCell<Shared>> {
     Rc::new(RefCell::new(Shared { bytes, left: None }))
 }
 
-/// A graph in which a disk is seen over so many paths, called `da0` and so on.
+/// A graph in which a disk is seen over `count` paths, called `da0` and so on.
 fn paths(disk: &Rc<RefCell<Shared>>, count: usize) -> (Graph, Vec<ProviderId>) {
     let mut graph = Graph::new(&all(), 7);
     let insert = |number| {
@@ -221,7 +221,7 @@ fn a_persistent_failure_ends_and_restores_few() {
     let restored = graph.record.messages().filter(|line| line.contains("restore")).count();
     assert!((1..=2).contains(&restored), "{restored}");
     graph.shut(open);
-    // Each path was tried once, and one of them works again when it is tried next.
+    // Each path was tried once; one of them works by the time it is tried again.
     assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
     (0..2).for_each(|number| broken(&mut graph, number, 0));
     write(&mut graph, "multipath/test", 2).unwrap();

@@ -76,7 +76,7 @@ impl Trial {
             0..3 => *over.broken.borrow_mut() = Some(error),
             3..5 => *over.broken.borrow_mut() = None,
             5 => {
-                // The last path takes the geom along, which is covered by another test.
+                // The last path would take the geom along, which another test covers.
                 if self.over.iter().flatten().count() > 1 {
                     self.over[number] = None;
                     let provider = self.graph.provider(&name).unwrap();
@@ -85,7 +85,7 @@ impl Trial {
             }
             verb => {
                 let Some(geom) = self.geom() else { return };
-                // A path that returned broken was not tasted: it is not a path yet.
+                // A path that came back broken was not tasted: it is not a path yet.
                 let _ = match verb {
                     6 if self.random.modulo(2) == 0 => rotate(&mut self.graph, geom),
                     6 => prefer(&mut self.graph, geom, &name),

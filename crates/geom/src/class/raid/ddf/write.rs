@@ -1,5 +1,5 @@
 //! Writing DDF. A disk holds everything twice, after each of its two headers: while one copy is
-//! written it is marked as such, and the other one is trusted, here and by mdadm.
+//! written it is marked as such, and the other one is trusted, both here and by mdadm.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -63,7 +63,7 @@ fn home(id: &[u8], size: u64) -> (Home, u64) {
     let sectors = size / SECTOR;
     let front = sectors - RESERVED / SECTOR;
     let reference = reference(id);
-    // The same disk always has the same one.
+    // The same disk always has the same identifier.
     let known_by = u64::from(crc32fast::hash(&size.to_le_bytes())) << 32 | u64::from(reference);
     let data = ddf::disk_data(guid(known_by), reference).to_vec();
     let places = [sectors - PRIMARY / SECTOR, front, front];
@@ -201,7 +201,7 @@ impl Conf {
     }
 }
 
-/// The parts of a level and the members of each, if that many disks are possible.
+/// The parts of a level and the members of each, if this number of disks is possible.
 fn shape(level: Level, count: usize) -> Option<(u8, u8, usize)> {
     match (level, count) {
         (Level::Raid0, 2..=16) => Some((0, 0, 1)),
@@ -383,7 +383,7 @@ impl Making for Ddf {
     fn replace(&self, array: &mut Array, member: usize, (id, size): (Vec<u8>, u64)) {
         let conf = conf_mut(array);
         let entry = conf.entries[member].or_else(|| conf.free_entry());
-        // With more members than entries, the table is full of missing members.
+        // If there are more members than entries, the table is full of missing members.
         let entry = entry.unwrap_or(0);
         conf.entries[member] = Some(entry);
         let size = conf.put_disk(entry, &id, size, physical_kind::ACTIVE);

@@ -4,7 +4,7 @@ use std::panic;
 
 use super::*;
 
-/// What can be seen of an array: its volumes, and how their members take part.
+/// What can be seen of an array: its volumes, and the states of their members.
 fn seen(disks: &[Platter]) -> String {
     let graph = graph_of(disks);
     let mut seen = String::new();
@@ -106,8 +106,8 @@ fn power_lost_between_any_two_sectors_of_ddf_leaves_the_old_or_the_new() {
         "label" | "label anew" => (name, make),
         _ => (name, verb),
     });
-    // Between two sectors of a section that is not yet read nothing differs: with many seeds the
-    // cut is after every sector, otherwise after every seventh.
+    // Writes within a section that is not yet read make no difference: with many seeds the cut is
+    // after every sector, otherwise after every seventh.
     let step = if std::env::var("FLYSCH_GEOM_SEEDS").is_ok() { 1 } else { 7 };
     cut_every_verb(platters(4, 72 * MIB), verbs, step);
 }
@@ -125,7 +125,7 @@ fn cut_every_verb(mut disks: Vec<Platter>, verbs: [Verb; 14], step: u64) {
         let one = |line: &str| line.replace("(REBUILD 0%)", "(NEW)");
         let mut known: Vec<String> = old.lines().chain(new.lines()).map(one).collect();
         if name.starts_with("fail,") {
-            // Two verbs and a rebuild: each one reaches its end.
+            // Two verbs and a rebuild: each one is completed.
             for (old, new) in old.lines().zip(new.lines()) {
                 let failed = old.replace("d2 (ACTIVE)", "d2 (FAILED)");
                 known.push(failed.replace("OPTIMAL", "DEGRADED"));
@@ -143,7 +143,7 @@ fn cut_every_verb(mut disks: Vec<Platter>, verbs: [Verb; 14], step: u64) {
             (cut, is_done)
         };
         let needed = (1 << 20) - run(1 << 20).0[0].power.get().unwrap();
-        // While data is copied, all sectors are alike.
+        // While data is being copied, all sectors are alike.
         let is_chosen = |left: &u64| {
             let is_near = *left < 200 || *left + 200 > needed;
             is_near && left.is_multiple_of(step) || left.is_multiple_of(97) || *left == needed
@@ -211,7 +211,7 @@ fn contents_are_equal_after_rebuilds_that_were_cut() {
     };
     let (cut, half) = run(ALL);
     let (needed, half) = (ALL - cut[0].power.get().unwrap(), ALL - half);
-    // All cuts where the disks record that half is done, and that all is done.
+    // All cuts where the disks record that half is done, and where they record that all is done.
     let told = (half - 8..half).chain(needed - 12..=needed);
     for left in (0..needed).step_by(97).chain(told) {
         let again = without_caches(&run(left).0);

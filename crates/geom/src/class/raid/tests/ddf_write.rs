@@ -79,7 +79,7 @@ fn volumes_lie_behind_each_other_and_go_one_by_one() {
     delete(&mut graph, geom, None, false).unwrap();
 }
 
-/// A spare of Intel's format belongs to any array, one of DDF to its own.
+/// A spare of Intel's format belongs to any array, a spare of DDF to its own.
 #[test]
 fn a_spare_takes_the_place_of_a_disk_that_failed_or_is_away() {
     for format in ["Intel", "DDF"] {
@@ -145,7 +145,7 @@ fn what_cannot_be_made_is_refused() {
 fn an_array_whose_metadata_could_lie_among_data_is_only_read() {
     let disks = platters(2, SIZE);
     drop(labelled_as("DDF", &disks, "RAID1", Some(2 * MIB)));
-    // The header of one disk places the second copy where the volume is, and it is not found there.
+    // The header of one disk places the second copy where the volume is; it is not found there.
     let last = SIZE / 512 - 1;
     for at in [last, (SIZE - 16 * MIB) / 512] {
         let mut content = disks[1].content.borrow_mut();

@@ -33,7 +33,7 @@ const BAD: IoError = IoError::Medium(Cause::None);
 struct Content {
     size: u64,
     sectors: BTreeMap<u64, [u8; 512]>,
-    /// The contents at the last flush, if it has a cache that loses the rest with the power.
+    /// The contents at the last flush, if it has a cache whose contents are lost with the power.
     durable: Option<BTreeMap<u64, [u8; 512]>>,
     cache: Vec<(u64, [u8; 512])>,
     /// The errors of reads, writes and flushes.
@@ -45,7 +45,7 @@ struct Content {
     worn: Vec<u64>,
 }
 
-/// A disk. All disks of a test share one power supply, which may fail after so many sectors.
+/// A disk. All disks of a test share one power supply, which may fail after some number of sectors.
 #[derive(Clone, Debug)]
 struct Platter {
     content: Rc<RefCell<Content>>,
@@ -291,7 +291,7 @@ fn a_disk_that_was_away_is_stale_and_is_rebuilt() {
         for sector in 0..2 * MIB / 512 {
             assert_eq!(disks[last - 1].sector(sector), disks[last].sector(sector));
         }
-        // The next session sees this too; and also with that disk alone.
+        // The next session sees this too, even with that disk alone.
         let mut graph = graph_of(&disks);
         assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
         let alive = graph_of(&disks[1..]);
@@ -553,7 +553,7 @@ fn level_5_is_read_whole_and_without_a_disk() {
             assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
             assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "{away}");
         }
-        // A disk that does not answer is done without, too.
+        // A disk that does not answer is not needed, either.
         disks[1].content.borrow_mut().broken[0] = Some(IoError::TimedOut);
         assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data);
     }

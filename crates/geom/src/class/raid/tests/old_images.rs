@@ -23,7 +23,7 @@ fn place(disk: &Platter, first: u64, bytes: &[u8]) {
 enum Layout {
     Stripe,
     Copies,
-    /// Stripes of pairs: the slots of each pair are neighbours.
+    /// Stripes of pairs: the slots of each pair are adjacent.
     Pairs,
     /// Parity from the last disk backwards; data from the first disk on.
     Asymmetric,
@@ -84,7 +84,7 @@ fn data_strips(layout: Layout, count: usize) -> usize {
     }
 }
 
-/// Damage to a record before its checksum is computed.
+/// Damage done to a record before its checksum is computed.
 type Change<'a> = &'a dyn Fn(usize, &mut [u8]);
 
 /// The function that writes the records of a volume.
@@ -340,7 +340,7 @@ fn volumes_are_read_also_without_a_disk_that_can_be_done_without() {
                 assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED", "{what}");
                 assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "{what}");
             }
-            // A disk that comes later has its place, as long as nobody reads.
+            // A disk that comes later gets its place, as long as nobody reads.
             let mut graph = graph_without(&disks, Some(0));
             MD.insert(&mut graph, "d0", Box::new(disks[0].clone())).unwrap();
             graph.settle();
@@ -386,7 +386,7 @@ fn every_verb_says_that_it_is_only_read() {
     }
 }
 
-/// The verdict on the first of two disks of a mirror, if something about them is changed.
+/// The verdict on the first of two disks of a mirror, after a change to them.
 fn said(case: Case, change: Change<'_>) -> String {
     let (disks, _) = image(case, case.3[1], change);
     let graph = graph_of(&disks);

@@ -15,7 +15,7 @@ const SIZE: u64 = 8 << 10;
 /// the sector holds data.
 const LOSSES: [fn(bool) -> bool; 4] = [|_| false, |_| true, |is_data| !is_data, |is_data| is_data];
 
-/// What is done to copies that are equal.
+/// What is done with equal copies.
 type Deed = fn(&mut Graph, &[Platter], &str) -> Option<()>;
 
 fn open(graph: &mut Graph, top: &str) -> Option<ConsumerId> {
@@ -58,7 +58,7 @@ fn written_when_others_are_back(graph: &mut Graph, disks: &[Platter], top: &str)
     Some(())
 }
 
-/// Disks with write caches, and what is made of them: GEOM mirrors, Intel and DDF arrays.
+/// Disks with write caches, and what is built on them: GEOM mirrors, Intel and DDF arrays.
 fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
     let size = match kind {
         "mirror" => SIZE + 512,
@@ -112,7 +112,7 @@ fn after(disks: &[Platter], mut losses: usize) -> Vec<Platter> {
     disks
 }
 
-/// Runs a deed with a power cut after every sector, and reads the remains as often as there are
+/// Runs a deed with a power cut after every sector, and reads what remains as often as there are
 /// copies. Returns every content that was seen.
 fn seen(kind: &str, disks: &[Platter], top: &str, deed: Deed) -> Vec<Vec<u8>> {
     let whole = cached(disks);
@@ -166,7 +166,7 @@ fn who_comes_back_while_it_is_written_is_marked_as_the_others_are() {
     seen("mirror", &disks, top, written_when_others_are_back);
 }
 
-/// A disk newer than the array running without it is not taken for stale, and not overwritten.
+/// A disk newer than the array running without it is neither taken for stale nor overwritten.
 #[test]
 fn who_is_newer_than_the_array_that_runs_is_refused() {
     let (disks, top) = made("Intel", 2);

@@ -110,7 +110,7 @@ impl Trial {
         self.class.name() == MIRROR.name()
     }
 
-    /// Rebuilds everything that needs it; for a mirror at most so many pieces.
+    /// Rebuilds everything that needs it; for a mirror at most `pieces` pieces.
     fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, GeomError> {
         let geom = graph.objects().geoms_of(self.class.name()).next().unwrap().0;
         if !self.is_mirror() {
