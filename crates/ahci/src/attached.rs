@@ -20,24 +20,24 @@ pub struct AtaFacts {
     pub speed: u8,
     /// Known deviations of the device and its HBA.
     pub quirks: Quirks,
-    /// Whether commands are queued in it.
+    /// Whether commands are queued in it (NCQ).
     pub queued: bool,
     /// Whether trims are queued, too.
     pub queued_trim: bool,
-    /// How deep its link may sleep on its own.
+    /// The deepest power state that its link may enter on its own.
     pub link_power: LinkPower,
 }
 
 /// What is attached.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// The devices by their port of a multiplier; without one, only the first entry is used.
+    /// The devices by multiplier port; without a multiplier, only the first entry is used.
     pub(crate) devices: Vec<Option<AtaFacts>>,
     /// The devices present when everything last worked, whatever was tried since.
     pub(crate) known: Vec<Option<Identify>>,
     /// The multiplier at the port.
     pub(crate) multiplier: Option<Multiplier>,
-    /// Counts the devices that have come.
+    /// Number of devices that have appeared so far.
     pub(crate) generation: u32,
 }
 
@@ -62,7 +62,7 @@ impl Attached {
         self.device(channel.unit).map_or(channel.hba.quirks, |device| device.quirks)
     }
 
-    /// Puts a device in its place; another one than before is a new generation.
+    /// Records a device; one that differs from the last starts a new generation.
     pub(crate) fn put(&mut self, unit: u8, device: AtaFacts) {
         let before = self.device(unit);
         if !before.is_some_and(|before| before.identify.is_same_device(&device.identify)) {
@@ -84,13 +84,13 @@ impl Attached {
         self.multiplier = None;
     }
 
-    /// Everything works with the devices that are there now.
+    /// Records that everything works with the present devices.
     pub(crate) fn know(&mut self) {
         let known = |device: &Option<AtaFacts>| device.as_ref().map(|d| d.identify.clone());
         self.known = self.devices.iter().map(known).collect();
     }
 
-    /// Whether a device behind the multiplier is missing that was there before.
+    /// Whether a device that was behind the multiplier before is missing.
     pub(crate) fn misses(&self, before: &[Option<Identify>]) -> bool {
         let is_away = |(unit, before): (u8, &Option<Identify>)| {
             before.is_some() && self.device(unit).is_none()
@@ -99,10 +99,9 @@ impl Attached {
     }
 }
 
-/// Commands of the driver's own that the addressed device may refuse.
+/// The driver's own commands that the addressed device may refuse.
 impl Attached {
-    /// Runs a command of the driver's own that may fail; then the list is restarted, and the result
-    /// is `None`.
+    /// Runs one of the driver's own commands; if it fails, restarts the list and returns `None`.
     pub(crate) fn may<M: Machine>(&self, channel: &mut Channel<M>, own: Own) -> Run<Option<D2h>> {
         let fis = channel.command(own)??;
         if fis.status & (status::ERR | status::DF) == 0 {

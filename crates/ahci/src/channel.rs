@@ -1,5 +1,4 @@
-//! The channel: the primitives that the procedures of the control path are made of, and what these
-//! work on.
+//! The channel: the primitives of which control path procedures are made, and what they work on.
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
 //! functions that a [script](flysch_script) replays over primitives that wait:
@@ -8,9 +7,9 @@
 //! or goes through [`read`](Primitives::read) and [`write`](Primitives::write), so that a replay
 //! does not repeat it.
 //!
-//! The channel is the only thing that a replay works on. What procedures find out and decide is
-//! the state of other objects - what is attached, how deep the link sleeps - each with the
-//! procedures that need it. They are lent the channel and change what is theirs inside its
+//! The channel is the only thing that a replay works on. What procedures find out and decide is the
+//! state of other objects - what is attached, which power state the link uses - each with the
+//! procedures that need it. These borrow the channel and change their own state inside its
 //! primitives.
 
 use crate::error::{AhciError, Cause};
@@ -43,7 +42,7 @@ pub(crate) enum Action {
     Obey,
 }
 
-/// A command of the driver's own.
+/// One of the driver's own commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) fis: H2d,
@@ -90,7 +89,7 @@ pub(crate) struct HbaFacts {
     pub(crate) quirks: Quirks,
 }
 
-/// The one channel to a port and what is attached to it, or to the HBA, and the script that runs
+/// The only channel to a port and what is attached to it, or to the HBA, and the script that runs
 /// over it.
 #[derive(Debug)]
 pub(crate) struct Channel<M: Machine> {
@@ -169,7 +168,7 @@ impl<M: Machine> Channel<M> {
         }
     }
 
-    /// Looks for the end of an action.
+    /// Checks whether an action has ended.
     pub(crate) fn attempt(&mut self, action: &Action) -> Option<AnswerOf<Self>> {
         match *action {
             Action::Command { opcode, pmp, header, deadline } => {
@@ -189,7 +188,7 @@ impl<M: Machine> Channel<M> {
         }
     }
 
-    /// Whether a command of the driver's own has ended, and how.
+    /// Whether one of the driver's own commands has ended, and how.
     fn look_for_answer(
         &mut self,
         (opcode, pmp): (u8, u8),
@@ -208,7 +207,7 @@ impl<M: Machine> Channel<M> {
         let issued = self.machine.read32(self.base + PX_CI) >> self.slot & 1 != 0;
         let failed = interrupts & interrupt::TFES != 0;
         if failed || (!issued && !busy) {
-            // There is no FIS after data by PIO; STATUS and ERROR are in the register in any case.
+            // No FIS follows PIO data; STATUS and ERROR are in the register in any case.
             let fis = self.last_fis(pmp);
             return Some(Answer::Reply(D2h { status: tfd.status(), error: tfd.error(), ..fis }));
         }
@@ -240,7 +239,7 @@ impl<M: Machine> Channel<M> {
         first
     }
 
-    /// Logs what went wrong, at once.
+    /// Logs what went wrong, without a guard against replays.
     pub(crate) fn log(&mut self, kind: ErrorKind, value: u32) {
         self.errors.note(self.script.now(), kind, value);
     }
@@ -264,9 +263,9 @@ impl<M: Machine> Channel<M> {
         Ok(())
     }
 
-    /// Runs a command of the driver's own in its slot of a running list, to its end; returns the
-    /// registers at that time. Its data, if any, is in the driver's own data. The device must have
-    /// no other command.
+    /// Runs one of the driver's own commands to its end, in its slot of a running list; returns the
+    /// registers at that time. Its data, if any, is in `own_data`. The device must have no other
+    /// command.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
         Ok(self.ask(|channel| channel.issue(own))?.reply())
@@ -350,7 +349,7 @@ impl<M: Machine> Channel<M> {
         self.machine.write32(self.base + PX_CI, 1 << self.slot);
     }
 
-    /// The first `N` bytes of the own data, which a command has just read.
+    /// The first `N` bytes of `own_data`, into which a command has just read.
     pub(crate) fn own_data<const N: usize>(&self) -> [u8; N] {
         self.machine.sync_for_cpu(self.memory.own_data.span(0, N));
         let mut bytes = [0; N];

@@ -19,7 +19,7 @@ pub enum AhciError {
     },
     /// The registers read as all ones: no HBA answers.
     NoController,
-    /// None of the requested ports is implemented; the HBA's ports, a bit each.
+    /// None of the requested ports is implemented; the value has a bit for each port of the HBA.
     NoPorts(u32),
     /// A step of bring-up failed for good.
     Step {
@@ -67,9 +67,9 @@ pub enum Cause {
     },
     /// All registers read as ones: the HBA has left the bus.
     Removed,
-    /// A command of the driver's own was not answered.
+    /// One of the driver's own commands was not answered.
     Timeout(Opcode),
-    /// A command of the driver's own was answered with an error.
+    /// One of the driver's own commands was answered with an error.
     Status {
         /// The command.
         opcode: Opcode,
@@ -78,7 +78,7 @@ pub enum Cause {
         /// ERROR.
         error: u8,
     },
-    /// The HBA reported an error of its own while a command of the driver was under way (PxIS).
+    /// The HBA reported an error of its own during one of the driver's own commands (PxIS).
     Interface(u32),
     /// The device's answer makes no sense; the text says which part.
     Answer(&'static str),

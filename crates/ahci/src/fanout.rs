@@ -12,7 +12,8 @@ pub struct Multiplier {
     pub revision: u32,
     /// Number of device ports.
     pub ports: u8,
-    /// Whether it reports devices that come and go, and the HBA shows that.
+    /// Whether it reports devices that come and go (asynchronous notification), and the HBA
+    /// supports this.
     pub notifies: bool,
     /// Whether commands of several devices can be in flight at once (FIS-based switching).
     pub fis_switching: bool,

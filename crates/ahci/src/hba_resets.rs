@@ -1,7 +1,7 @@
 //! How often a port may have the whole HBA reset.
 
-/// HBA resets for a list that does not stop before its port counts as gone: each bring-up stops the
-/// list again, behind a multiplier several times.
+/// HBA resets to allow for a list that does not stop; then its port counts as gone. Each bring-up
+/// stops the list again, several times behind a multiplier.
 const LIST_RESETS: u8 = 5;
 /// The same for a device that does not come back.
 const DEVICE_RESETS: u8 = 1;
@@ -15,7 +15,7 @@ pub(crate) struct HbaResets {
 
 impl HbaResets {
     /// Takes one of the resets left, for a list that does not stop or for a device; `false` if none
-    /// is.
+    /// is left.
     pub(crate) fn take(&mut self, is_for_list: bool) -> bool {
         let (taken, most) = match is_for_list {
             true => (&mut self.list, LIST_RESETS),

@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Device,
     /// The interface failed (IFS, INFS, IPMS, UFS); the value is PxIS.
     Interface,
-    /// The bus of the host failed (HBDS, HBFS, OFS); the value is PxIS.
+    /// The host bus failed (HBDS, HBFS, OFS); the value is PxIS.
     Bus,
     /// A command missed its deadline; the value is the slot.
     Overdue,

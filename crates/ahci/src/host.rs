@@ -263,7 +263,7 @@ impl<M: Machine> Hba<M> {
             self.enable_ahci()?;
         }
         self.channel.note(ErrorKind::HbaReset, running.into());
-        // Nothing transfers data any more: the ports can return what they had.
+        // No more data is transferred: the ports can return what they had.
         self.channel.order(Order::PAUSE | Order::STOP);
         if running {
             self.channel.ports_obey()?;

@@ -73,7 +73,7 @@ pub(crate) struct BringUp {
 }
 
 /// How often the bring-up of one device behind a multiplier is tried before it is left out: a reset
-/// of the device may be lost or leave it busy, which the next one ends. As many as in libata
+/// of the device may be lost or leave it busy, which the next one cures. As many as in libata
 /// (ATA_EH_DEV_TRIES).
 const DEVICE_TRIES: u8 = 3;
 
@@ -83,12 +83,12 @@ const FEATURES: usize = 5;
 const LAST: usize = 6;
 
 impl BringUp {
-    /// A bring-up that is tried again if `is_again`.
+    /// A bring-up; `is_again` if another COMRESET of the same recovery came before it.
     pub(crate) fn again(is_again: bool) -> Self {
         Self { is_again, ..Self::default() }
     }
 
-    /// Bring-up of the devices that came behind a multiplier that is already up.
+    /// Bring-up of devices that appeared behind a multiplier that is already up.
     pub(crate) fn behind(units: u32) -> Self {
         let mut this = Self { step: IDENTIFY, units, is_again: true, ..Self::default() };
         this.take_next();

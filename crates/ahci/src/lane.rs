@@ -1,7 +1,7 @@
-//! The commands of one port: start, ring, poll. What a lane does off this path is in `manage`.
+//! The commands of one port: start, ring, poll. Everything off this path is in `manage`.
 //!
 //! A port has one command list with one set of doorbells, and an error in one command stops all of
-//! them: so a port is one lane, owned by one thread. Queued commands are in the device together;
+//! them, so a port is one lane, owned by one thread. Queued commands are in the device together;
 //! one that is not queued is alone there, and what comes after it waits in line.
 
 mod manage;
@@ -54,7 +54,7 @@ pub(crate) struct Lane<M: Machine> {
     alone: u32,
     /// Commands waiting in line to be issued.
     waits: u32,
-    /// The devices by their port of a multiplier; without one, only the first entry is used.
+    /// The devices by multiplier port; without a multiplier, only the first entry is used.
     targets: Box<[Target]>,
     turns: Turns,
     /// Commands found to have ended but not taken yet.
@@ -117,7 +117,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Issues everything started, as far as that is possible now.
+    /// Issues everything that was started, as far as is possible now.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
         if !self.running {
@@ -164,8 +164,8 @@ impl<M: Machine> Lane<M> {
         self.settle(slot, now)
     }
 
-    /// Finds the commands that have ended. Their announcement is acknowledged first, so that a
-    /// later one is announced again.
+    /// Finds the commands that have ended. Acknowledges their interrupt first, so that a later one
+    /// interrupts again.
     #[inline]
     fn look(&mut self) -> bool {
         if self.queued | self.alone == 0 || !self.running {
@@ -210,7 +210,7 @@ impl<M: Machine> Lane<M> {
         Some(Outcome { issued, device_done, token, ended })
     }
 
-    /// Reports how much less data than expected a command that was alone has moved.
+    /// Ends a command that was alone; reports its residual if it moved less data than expected.
     fn settle_alone(&mut self, slot: usize) -> Ended {
         self.alone &= !(1 << slot);
         self.refresh();

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 pub(crate) const SEGMENTS: usize = 168;
 /// Bytes of a command table.
 pub(crate) const TABLE: usize = PRDT + SEGMENTS * PRD;
-/// Most bytes of data of a command of the driver's own.
+/// Most bytes of data that one of the driver's own commands can move.
 pub(crate) const OWN_DATA: usize = PAGE;
 /// The table of the driver's own commands: one descriptor.
 const OWN_TABLE: usize = (PRDT + PRD).next_multiple_of(TABLE_ALIGNMENT);

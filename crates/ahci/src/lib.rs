@@ -12,7 +12,7 @@
 //! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one FIS, one header
 //!   and the descriptors of the data, [`ring`](flysch_api::command::Port::ring) writes PxSACT and
 //!   PxCI once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch.
-//!   Commands are queued in the device (NCQ) if it supports that; one that cannot be queued is sent
+//!   Commands are queued in the device (NCQ) if it supports this; one that cannot be queued is sent
 //!   alone, in order with the others. No allocation, no lock, no search.
 //! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
@@ -29,7 +29,7 @@
 //! | `multiplier`, `fanout` | a port multiplier, and the devices behind it |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `operation` | what else can be asked of a port |
-//! | `lane`, `slots`, `taskfile` | the hot path, slots, how a command goes to this device |
+//! | `lane`, `slots`, `taskfile` | the hot path, slots, the form a command takes for a device |
 //! | `channel`, `list` | the control path's primitives, and those of the command list |
 //! | `quirks` | what particular HBAs and devices do differently |
 //!

@@ -1,5 +1,5 @@
-//! The link of a port: power and COMRESET, the wait for the device, how deep it may sleep, and what
-//! the port reports.
+//! The link of a port: power and COMRESET, the wait for the device, its power states, and what the
+//! port reports.
 
 use crate::attached::{AtaFacts, Attached};
 use crate::channel::{Channel, HbaFacts, Run};
@@ -21,7 +21,7 @@ use flysch_wire::ata::registers::{
 /// How long COMRESET must be held (SATA 14.1.3; Linux), nanoseconds.
 const COMRESET_NS: u64 = 1_000_000;
 
-/// What the port reports of its link.
+/// What the port reports about its link.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Interrupts of the port that count as a change of the link.
@@ -36,7 +36,7 @@ impl Link {
         Self { changes: interrupt::CHANGES, port }
     }
 
-    /// Lets the link sleep as far as all parties can.
+    /// Lets the link sleep as deeply as all parties support.
     pub(crate) fn set_power<M: Machine>(
         &mut self,
         channel: &mut Channel<M>,
@@ -79,7 +79,7 @@ impl Link {
         }
         let all = &mut attached.devices;
         channel.effect(|_| all.iter_mut().flatten().for_each(|device| device.link_power = power));
-        // Forbidden states, in SControl's order.
+        // Forbidden states, a bit each, as in SControl.IPM.
         let forbidden = match power {
             LinkPower::Active => 7,
             LinkPower::Partial => 6,
@@ -94,7 +94,8 @@ impl Link {
         Ok(())
     }
 
-    /// Enables the interrupts the options ask for. A port without a device reports one that comes.
+    /// Enables the interrupts the options ask for. A port without a device reports one that
+    /// appears.
     pub(crate) fn enable_interrupts<M: Machine>(&self, channel: &Channel<M>, attached: &Attached) {
         let is_empty = attached.multiplier.is_none() && attached.device(0).is_none();
         let all = match is_empty {
@@ -107,14 +108,14 @@ impl Link {
         channel.machine.write32(channel.base + PX_IE, bits);
     }
 
-    /// Disables the port's interrupts while its control path works, which polls on its own.
+    /// Disables the port's interrupts while its control path works, which polls.
     pub(crate) fn silence<M: Machine>(&self, channel: &Channel<M>) {
         channel.machine.write32(channel.base + PX_IE, 0);
         channel.machine.write32(IS, 1 << self.port);
     }
 }
 
-/// How deep the link of this device may sleep.
+/// The deepest power state that the link of this device may enter.
 fn deepest<M: Machine>(channel: &Channel<M>, device: &AtaFacts) -> LinkPower {
     let wanted = channel.options.link_power;
     let HbaFacts { cap, cap2, .. } = channel.hba;
@@ -138,7 +139,7 @@ pub(crate) fn link_up<M: Machine>(channel: &mut Channel<M>, quirks: Quirks) -> R
         cmd.with_pod(true).with_sud(true).with_alpe(false).with_asp(false).with_icc(icc::ACTIVE)
     });
     let speed = if quirks.has(Quirk::Slow) { 1 } else { channel.options.speed };
-    // No state below active while the link is coming up.
+    // No power state below active while the link is coming up.
     let sctl = Sctl::new().with_spd(speed).with_ipm(3);
     channel.write(PX_SCTL, sctl.with_det(1).into_bits());
     channel.sleep(COMRESET_NS)?;

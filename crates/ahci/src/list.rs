@@ -26,7 +26,8 @@ impl<M: Machine> Channel<M> {
         });
     }
 
-    /// Clears PxCMD.ST and waits for CR: the HBA then has dropped all commands of its list.
+    /// Clears PxCMD.ST and waits for CR to follow: the HBA has then dropped all commands in its
+    /// list.
     pub(crate) fn stop_list(&mut self) -> Run<Result<(), Cause>> {
         self.change_command(|cmd| cmd.with_st(false));
         let running = PortCmd::new().with_cr(true).into_bits();
@@ -80,7 +81,7 @@ impl<M: Machine> Channel<M> {
     }
 }
 
-/// Commands of the driver's own.
+/// The driver's own commands.
 impl<M: Machine> Channel<M> {
     /// SET FEATURES.
     pub(crate) fn own_feature(&self, what: u16, count: u16) -> Own {
@@ -94,7 +95,7 @@ impl<M: Machine> Channel<M> {
         Own { fis: H2d { lba: log::lba(address, page), count: 1, ..own.fis }, ..own }
     }
 
-    /// Runs a command of the driver's own that must succeed.
+    /// Runs one of the driver's own commands, which must succeed.
     pub(crate) fn must(&mut self, own: Own) -> Run<D2h> {
         let fis = self.command(own)??;
         if fis.status & (status::ERR | status::DF) != 0 {
@@ -104,7 +105,7 @@ impl<M: Machine> Channel<M> {
         Ok(fis)
     }
 
-    /// Runs a command that always succeeds, so that STATUS drops an error.
+    /// Runs a command that always succeeds, to clear an error from STATUS.
     pub(crate) fn clear_error(&mut self) -> Run<()> {
         let own = Own::new(Opcode::CheckPowerMode, self.options.timeouts.command_ms);
         self.command(own)??;

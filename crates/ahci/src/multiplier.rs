@@ -35,7 +35,7 @@ fn access<M: Machine>(channel: &mut Channel<M>, access: Access) -> Run<u32> {
     Ok(value_of(&channel.must(own)?))
 }
 
-/// Identifies the multiplier, has it report changes at its device ports, and tells the port of
+/// Identifies the multiplier, has it report changes at its device ports, and tells the port about
 /// it (PxCMD.PMA).
 pub(crate) fn meet<M: Machine>(channel: &mut Channel<M>) -> Run<Multiplier> {
     channel.stop_list()??;
@@ -58,10 +58,10 @@ pub(crate) fn meet<M: Machine>(channel: &mut Channel<M>) -> Run<Multiplier> {
     Ok(Multiplier { product, revision, ports, notifies, ..Multiplier::default() })
 }
 
-/// COMRESET of these device ports, all at once; returns where a device communicates.
+/// COMRESET of these device ports, all at once; returns those where a device communicates.
 pub(crate) fn reset_links<M: Machine>(channel: &mut Channel<M>, of: u32) -> Run<u32> {
     let fans = || (0..UNITS as u8).filter(move |fan| of >> fan & 1 != 0);
-    // No state below active.
+    // No power state below active.
     let sctl = Sctl::new().with_spd(channel.options.speed).with_ipm(3);
     for det in [1, 0] {
         for fan in fans() {
@@ -71,7 +71,7 @@ pub(crate) fn reset_links<M: Machine>(channel: &mut Channel<M>, of: u32) -> Run<
         channel.sleep(COMRESET_NS)?;
     }
     channel.sleep(u64::from(channel.options.timeouts.detect_ms) * COMRESET_NS)?;
-    // What the links reported while coming up is examined now.
+    // Cleared, because what the links reported while coming up is examined now.
     channel.write(PX_SNTF, u32::MAX);
     let mut present = 0;
     for fan in fans() {
@@ -200,7 +200,7 @@ pub(crate) fn clear_device_error<M: Machine>(
     channel: &mut Channel<M>,
     unit: u8,
 ) -> Run<Result<(), Cause>> {
-    // First what announced it, so that an error of another device is announced again.
+    // Clears the interrupt first, so that an error of another device raises it again.
     channel.write(PX_IS, interrupt::TFES);
     let fbs = Fbs::new().with_en(true).with_dev(unit);
     channel.write(PX_FBS, fbs.with_dec(true).into_bits());

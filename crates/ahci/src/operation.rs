@@ -35,7 +35,7 @@ pub enum Operation {
     Shutdown,
     /// An unqueued command, run once the device has no other.
     Command(Box<AtaCommand>),
-    /// How deep the link may sleep on its own from now on; the link is re-established.
+    /// The deepest power state that the link may enter on its own; the link is re-established.
     LinkPower(LinkPower),
     /// The LEDs of any port (enclosure management, LED messages). The HBA has one buffer for these
     /// messages, so the first port sends all of them.
@@ -127,8 +127,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Turns a command into one of the driver's own; data for the device goes to the driver's own
-    /// data.
+    /// Turns a command into one of the driver's own; data for the device goes to `own_data`.
     fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
         let refuse = |what| Err(AhciError::Unsupported(what).into());
         let is_packet = self.lane.ways(command.unit).packets;

@@ -21,7 +21,7 @@ pub struct Timeouts {
     /// After COMRESET of a port that may have a multiplier, ms: one whose first device port is
     /// empty stays silent, so it is then called (Linux: 5 s).
     pub multiplier_ms: u32,
-    /// For a command of the driver's own, ms (Linux: 5 s, identify up to 30 s).
+    /// For one of the driver's own commands, ms (Linux: 5 s, identify up to 30 s).
     pub command_ms: u32,
     /// For READ LOG EXT of the queued error log, ms (Linux: 15 s; FreeBSD: 1 s).
     pub log_ms: u32,
@@ -49,7 +49,7 @@ impl Default for Timeouts {
     }
 }
 
-/// How deep the link may sleep on its own.
+/// The deepest power state that the link may enter on its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkPower {
     /// Never: it is always active, and hot plug is noticed immediately.
@@ -63,7 +63,7 @@ pub enum LinkPower {
     DevSleep,
 }
 
-/// The caller's wishes. `Options::default()` suits any HBA.
+/// The caller's choices. `AhciOptions::default()` suits any HBA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AhciOptions {
     /// Ports to use, a bit each; those the HBA does not implement are ignored.
@@ -83,11 +83,11 @@ pub struct AhciOptions {
     /// (FIS-based switching), if the HBA can do that. Otherwise only one device at a time has
     /// commands.
     pub fis_switching: bool,
-    /// How deep the link may sleep on its own, as far as HBA and device support it.
+    /// The deepest power state that the link may enter on its own, if HBA and device support it.
     pub link_power: LinkPower,
     /// Fastest link speed, 1 to 3 (1.5, 3, 6 Gb/s); 0: the fastest that both sides support.
     pub speed: u8,
-    /// Deviations of HBA or devices that the tables do not know.
+    /// Deviations of the HBA or its devices that are not in the tables.
     pub quirks: Quirks,
     /// How long to wait for things.
     pub timeouts: Timeouts,
@@ -96,7 +96,7 @@ pub struct AhciOptions {
 impl AhciOptions {
     /// Most bytes in one command: 65536 sectors of 512.
     pub const TRANSFER_MAX: u32 = 32 << 20;
-    /// Most commands in flight of one port.
+    /// Most commands in flight per port.
     pub const DEPTH_MAX: u8 = PORTS_MAX as u8;
 }
 

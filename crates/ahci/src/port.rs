@@ -186,7 +186,7 @@ impl<M: Machine> Port<M> {
         self.unit.core.attached.multiplier.as_ref()
     }
 
-    /// Counts the devices that have come: a new number means another device.
+    /// Number of devices that have appeared so far: a new number means another device.
     pub fn generation(&self) -> u32 {
         self.unit.core.attached.generation
     }

@@ -2,19 +2,19 @@
 //!
 //! The ladder, climbed as far as necessary:
 //!
-//! 1. **stop**: PxCMD.ST off. What had ended before counts as ended;
+//! 1. **stop**: PxCMD.ST off. Commands that had already ended count as ended;
 //! 2. **blame**, if the device reported an error and nothing else is wrong: a command that was
-//!    alone is the one that failed. Of queued ones the queued error log (10h) names it, and the
+//!    alone is the one that failed. Of queued ones, the queued error log (10h) names it, and the
 //!    device has dropped the others: they end as if reset, and their issuers try again. If the log
-//!    cannot be read the failed one is unknown: all of them are retried alone, and each reports for
-//!    itself. If the HBA keeps devices behind a multiplier apart nothing is stopped for this: the
-//!    error of that device is cleared (PxFBS.DEC), and the commands of the others continue;
+//!    cannot be read, the failed one is unknown: all of them are retried alone, and each reports
+//!    for itself. If the HBA keeps devices behind a multiplier apart, nothing is stopped for this:
+//!    the error of that device is cleared (PxFBS.DEC), and the commands of the others continue;
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
 //!    command past its deadline, a link that went and came. It certainly ends what the device had.
 //!    The device is identified again; if another one or none is found, waiting commands end;
 //! 4. **HBA reset**, if the list does not stop, which no COMRESET changes, or if the device does
 //!    not come back: the host does it, for all ports. Nothing else helps a list, so that may take
-//!    several; for a device the others are disturbed once;
+//!    several; for the sake of a device, the others are disturbed only once;
 //! 5. **gone**.
 //!
 //! A multiplier that reports changes at its device ports is not an error: the list drains, the
@@ -92,7 +92,7 @@ pub(crate) struct Recovery {
     /// The device with the error, and whether the HBA attributes the error to that one alone.
     unit: u8,
     is_single: bool,
-    /// The devices before the recovery, by their port of a multiplier.
+    /// The devices before the recovery, by multiplier port.
     before: Vec<Option<Identify>>,
     /// Device ports being waited for, a bit each.
     awaited: u32,
@@ -125,7 +125,7 @@ impl Recovery {
         Self { stage: Stage::Drain, ..Self::new(false) }
     }
 
-    /// Starts with COMRESET, at the caller's request.
+    /// Leads to COMRESET, at the caller's request.
     pub(crate) fn reset() -> Self {
         Self { overdue: true, ..Self::new(true) }
     }
@@ -221,7 +221,7 @@ impl Recovery {
         Stage::Hba
     }
 
-    /// Takes harder measures: finding out was not enough.
+    /// Takes harsher measures: finding out was not enough.
     fn harden<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         core.channel.script.abandon();
         self.hard = true;
@@ -437,7 +437,7 @@ impl Recovery {
             }
             return Ok(Stage::Restart);
         }
-        // Reading the log leaves the list running, if it could be read at all.
+        // Reading the log leaves the list running, if the log could be read at all.
         if let Err(cause) = core.channel.stop_list()? {
             return Ok(self.unstopped(core, cause));
         }

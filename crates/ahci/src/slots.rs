@@ -19,7 +19,7 @@ pub(crate) struct Slot {
     pub(crate) unit: u8,
     /// Bytes the command moves.
     pub(crate) expected: u32,
-    /// Whether it is queued in the device, or else alone there.
+    /// Whether it is queued in the device; otherwise it is alone there.
     pub(crate) is_queued: bool,
     /// Whether its owner wants it ended.
     pub(crate) abort: bool,

@@ -2,8 +2,8 @@
 //! not accept it as given.
 //!
 //! The layer above issues its reads and writes as queued commands with 48-bit addresses. A device
-//! that does not queue, or had better not, gets the same transfer as DMA or PIO, with 28-bit
-//! addresses if it has no others: the choice is made here, not in every layer above.
+//! that does not queue, or should not, gets the same transfer as DMA or PIO, with 28-bit addresses
+//! if it has no others: the choice is made here, not in every layer above.
 
 use flysch_api::command::{AtaProtocol, Direction, Taskfile};
 use flysch_wire::ata::command::{TAG_SHIFT, device, send};

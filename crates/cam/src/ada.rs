@@ -126,7 +126,7 @@ pub fn lookup(status: &AtaStatus) -> &'static Row {
     hit.unwrap_or(&ERRORS[ERRORS.len() - 1])
 }
 
-/// What a port makes of a device, in addition to what the device reports.
+/// What a port supports for a device, in addition to what the device reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
     /// Its commands are queued, and support forced unit access.

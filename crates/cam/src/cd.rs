@@ -139,7 +139,7 @@ pub struct Drive {
     pub blocks: u64,
     /// Bytes per block.
     pub block_size: u32,
-    /// Unit attentions met on the way: 28/00 means another medium.
+    /// Unit attentions met on the way: 28/00 means a different medium.
     pub attentions: u32,
 }
 
@@ -275,7 +275,7 @@ impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
             }
             let verdict = Scsi::verdict(ended, &failure, false);
             match verdict.action {
-                // A short answer is as long as it is.
+                // A short answer is accepted as it is.
                 Action::Succeed => break,
                 Action::Requeue if self.attentions < ATTENTIONS_MAX => self.attentions += 1,
                 Action::PollReady if polls < POLL_READY_TRIES => {

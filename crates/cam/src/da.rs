@@ -58,7 +58,7 @@ impl Family for Scsi {
         let ScsiStatus { status, sense } = &failure.status;
         let device = |cause| BlockError::Device(cause);
         match Status::from_bits(*status) {
-            // Data is missing though the device is content: not data to hand up.
+            // Data is missing although the device reports success: it must not be handed up.
             Status::Good | Status::ConditionMet if short => SHORT,
             Status::Good | Status::ConditionMet => {
                 Verdict::new(Action::Succeed, device(Cause::None), Trouble::None)
@@ -74,7 +74,7 @@ impl Family for Scsi {
                 Verdict::new(Action::Throttle, device(told(*status)), Trouble::QueueFull)
             }
             Status::TaskAborted => Verdict::new(Action::Requeue, BlockError::Reset, Trouble::Reset),
-            // RESERVATION CONFLICT, ACA ACTIVE and what has no meaning.
+            // RESERVATION CONFLICT, ACA ACTIVE and undefined values.
             _ => Verdict::new(Action::Fail, device(told(*status)), Trouble::None),
         }
     }

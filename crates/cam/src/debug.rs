@@ -9,11 +9,11 @@
 //!
 //! The flags and the information they report are those of FreeBSD's `cam_debug.h`:
 //!
-//! | flag | what is told |
+//! | flag | what is reported |
 //! |---|---|
 //! | [`INFO`](Flags::INFO) | commands that did not end well, with status and sense data; peripheral drivers that come and go |
 //! | [`TRACE`](Flags::TRACE) | the calls that hand a command over and back |
-//! | [`SUBTRACE`](Flags::SUBTRACE) | what is inside of them: data, residuals, resets |
+//! | [`SUBTRACE`](Flags::SUBTRACE) | what happens inside them: data, residuals, resets |
 //! | [`CDB`](Flags::CDB) | every command, and how it ended |
 //! | [`XPT`](Flags::XPT) | the queue to the controller |
 //! | [`PERIPH`](Flags::PERIPH) | what peripheral drivers hand to the transport and get back |
@@ -68,7 +68,7 @@ impl Flags {
         self.0 & any.0 != 0
     }
 
-    /// FreeBSD's number of these flags.
+    /// FreeBSD's value for these flags.
     pub const fn bits(self) -> u32 {
         self.0
     }
@@ -77,7 +77,7 @@ impl Flags {
 /// The units to report about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All of all buses.
+    /// All units on all buses.
     All,
     /// Those that the path covers.
     Of(Path),
@@ -187,7 +187,7 @@ pub struct Tracer {
 pub struct Ccb {
     /// What is reported about it.
     flags: Flags,
-    /// The command itself was told.
+    /// The command itself was reported.
     is_told: bool,
     number: u32,
     lun: u64,
@@ -243,7 +243,7 @@ impl Tracer {
         }
     }
 
-    /// Reports a call of the transport that is not a command: a scan, a reset. `inside` is what
+    /// Reports a call of the transport that is not a command: a scan, a reset. `inside` says what
     /// happens in it.
     pub fn call(&self, function: Function, inside: Option<&str>) {
         self.say(Flags::TRACE, format_args!("xpt_action: func {function}"));

@@ -27,9 +27,9 @@ mod single;
 pub use control::Tags;
 pub use recover::Statistics;
 
-/// Maximum number of commands in flight: two indexes per command must fit 16 bits.
+/// Maximum number of commands in flight: two indexes per command must fit in 16 bits.
 const SLOTS_MAX: u32 = 16_384;
-/// When to try again a port that accepted nothing although nothing is in flight, nanoseconds.
+/// When to retry a port that accepted nothing although nothing is in flight, nanoseconds.
 const ASK_AGAIN_NANOS: u64 = 1_000_000;
 
 /// Options of a disk.
@@ -49,8 +49,8 @@ pub struct DiskOptions {
     pub delete_timeout_ms: u32,
     /// Minimum number of commands in flight after TASK SET FULL (CAM's mintags); at least 1.
     pub tags_min: u32,
-    /// Blocks of a zone of the unit, whose deletes are of whole zones and reset them
-    /// ([`Family::reset_zone`]); 0 if it has none.
+    /// Blocks per zone of the unit; its deletes cover whole zones and reset them
+    /// ([`Family::reset_zone`]). 0 if it has no zones.
     pub zone_blocks: u32,
 }
 
@@ -95,7 +95,7 @@ pub struct Shape {
 /// The longest delete that a unit takes, counted in units of `1 << range_shift` bytes.
 fn delete_max(shape: &Shape, range_shift: u32) -> u32 {
     let each = shape.block_size >> range_shift;
-    // What is left of the largest number is still whole blocks.
+    // The largest number is rounded down to whole blocks.
     shape.delete_blocks_max.min(u32::MAX / each) * each
 }
 
@@ -107,9 +107,9 @@ pub struct Disk<P: Port> {
     pub(crate) geometry: BlockGeometry,
     pub(crate) options: DiskOptions,
     pub(crate) single: Single,
-    /// Log2 of the bytes that ranges of commands count in, a block or a part of one.
+    /// Log2 of the bytes in which commands count ranges: a block, or a part of one.
     pub(crate) range_shift: u32,
-    /// Longest read or write of one command, counted so, and longest delete.
+    /// Longest read or write of one command, and longest delete, in these units.
     transfer_max: u32,
     delete_max: u32,
     pub(crate) transfer_timeout_nanos: u64,
@@ -137,7 +137,7 @@ pub struct Disk<P: Port> {
     pub(crate) no_flush: bool,
     /// A write failed after it was reported done; the next flush reports it.
     pub(crate) deferred: Option<BlockError>,
-    /// When to try again a port that accepted nothing although nothing is in flight.
+    /// When to retry a port that accepted nothing although nothing is in flight.
     ask_again: Option<Instant>,
     pub(crate) statistics: Statistics,
 }
@@ -354,7 +354,7 @@ where
         }
     }
 
-    /// Whether a delete is of whole zones, if there are zones.
+    /// Checks that a delete covers whole zones, if there are zones.
     #[cold]
     fn check_zones(&self, request: &Request) -> Result<(), BlockError> {
         let zone = u64::from(self.options.zone_blocks) << self.range_shift;
@@ -372,7 +372,7 @@ where
             Operation::Read | Operation::Write => self.transfer_max,
             Operation::Delete if self.options.zone_blocks > 0 => self.options.zone_blocks,
             Operation::Delete => self.delete_max,
-            // A flush is entered as one block: it has one part.
+            // A flush counts as one block: it has one part.
             Operation::Flush => 1,
         }
     }
@@ -416,7 +416,7 @@ where
         Ok(Some(index))
     }
 
-    /// A part of a delete that is the reset of a zone.
+    /// Makes a part of a delete that resets one zone.
     fn split_reset(
         &mut self,
         wish_index: u16,
@@ -521,7 +521,7 @@ where
             }
             self.queue.pop_unsplit();
             if self.queue.course(wish_index).open == 0 {
-                // It failed before its turn came, and no part is left to tell.
+                // It failed before its turn came, and no part is left to report it.
                 self.queue.push_finished(wish_index);
             }
         }

@@ -19,7 +19,7 @@ pub trait Family: Protocol {
     /// memory has this much for each command.
     const DELETE_LIST: usize = 32;
 
-    /// Bytes of the unit in which ranges of commands are counted, if blocks have `block_size`: the
+    /// Bytes of the unit in which commands count ranges, for blocks of `block_size` bytes: the
     /// block, unless the protocol always counts something smaller.
     fn counted(block_size: u32) -> u32 {
         block_size
@@ -46,7 +46,7 @@ pub trait Family: Protocol {
         None
     }
 
-    /// The meaning of an end other than [`Ended::Good`]. `moves_data`: a residual means missing
+    /// The meaning of an end other than [`Ended::Good`]. If `moves_data`, a residual means missing
     /// data.
     fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict;
 }
@@ -62,7 +62,7 @@ pub struct Attention {
     pub parameters: bool,
     /// 3F/0E: the set of logical units has changed.
     pub luns: bool,
-    /// 3F/03, 28/00: the unit or its medium may be another one.
+    /// 3F/03, 28/00: the unit or its medium may be a different one.
     pub identity: bool,
 }
 
@@ -71,13 +71,13 @@ pub struct Attention {
 pub enum Action {
     /// It succeeded.
     Succeed,
-    /// Issue it again, at most this many times; counts.
+    /// Issue it again, at most this many times; counts as a retry.
     Retry(u8),
-    /// Issue it again; does not count.
+    /// Issue it again; does not count as a retry.
     Requeue,
-    /// Issue it again after a pause that doubles each time; counts.
+    /// Issue it again after a pause that doubles each time; has a limit of its own.
     BackOff,
-    /// Issue it again after this many milliseconds, as requested by the device; counts.
+    /// Issue it again after this many milliseconds, as requested by the device; counts as a retry.
     After(u32),
     /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
     PollReady,

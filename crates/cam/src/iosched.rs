@@ -8,11 +8,11 @@
 //!
 //! 1. a class is within its limits: how many are in the disk at once, how many and how many bytes a
 //!    second ([`Limit`]);
-//! 2. while reads are about, no more writes and deletes are in the disk than a number that falls by
-//!    half when reads take longer than the goal, and rises by one while they do not
-//!    ([`Rules::read_latency`]): additive increase, multiplicative decrease;
-//! 3. of classes that may go, reads go first, but after [`Rules::read_bias`] of them one other,
-//!    so that nothing starves; with a bias of 0 the oldest goes first;
+//! 2. while reads are about, the number of writes and deletes in the disk has a limit, which is
+//!    halved when reads take longer than the goal ([`Rules::read_latency`]) and rises by one while
+//!    they do not: additive increase, multiplicative decrease;
+//! 3. of the classes that may go, reads go first, but after [`Rules::read_bias`] of them one of
+//!    another class, so that nothing starves; with a bias of 0 the oldest goes first;
 //! 4. within a class the consumers take turns by bytes (deficit round robin).
 //!
 //! Pending requests have no order among each other, as on any block device. All memory is allocated
@@ -33,11 +33,11 @@ const NONE: u16 = u16::MAX;
 const QUANTUM: u64 = 128 << 10;
 /// A request longer than this costs its consumer no more than this.
 const COST_MAX: u64 = 16 * QUANTUM;
-/// What a rate admits at once after a pause: as much as in this much time (CAM's quantum).
+/// After a pause, a rate admits at once what it would admit in this time (CAM's quantum).
 const BURST_NANOS: u64 = 5_000_000;
-/// Number of reads evaluated together before the limit of the other classes is changed.
+/// Most reads evaluated together before the limit of the other classes is changed.
 const READS_LOOKED_AT: u32 = 16;
-/// This long after the last read the other classes have the disk for themselves, nanoseconds.
+/// This long after the last read, the other classes have the disk to themselves, nanoseconds.
 const READS_GONE_NANOS: u64 = 20_000_000;
 /// Upper bounds of all latency buckets but the last, nanoseconds: 20 us, doubling.
 pub const BUCKETS: [u64; 15] = {
@@ -443,7 +443,7 @@ impl<D: BlockDevice> Scheduler<D> {
                 }
                 lineup.deficit += QUANTUM;
             } else {
-                // Who has nothing to do saves nothing up.
+                // A consumer with nothing to do saves nothing up.
                 lineup.deficit = 0;
             }
             lines.cursor = (lines.cursor + 1) % count;
@@ -564,7 +564,7 @@ impl<D: BlockDevice> Scheduler<D> {
 fn cost(request: &Request) -> u64 {
     match request.operation {
         Operation::Read | Operation::Write => request.length.clamp(1, COST_MAX),
-        // They move nothing.
+        // These move no data.
         Operation::Flush | Operation::Delete => QUANTUM / 8,
     }
 }
@@ -611,7 +611,7 @@ impl<D: BlockDevice> BlockDevice for Scheduler<D> {
         loop {
             if let Some(done) = self.device.poll(now) {
                 let at = done.token as u16;
-                // A token the device was not given is not ours to end anything by.
+                // A token that the device was not given ends nothing.
                 let Some(place) = self.places.get(usize::from(at)) else { continue };
                 let class = Class::of(place.request.operation);
                 let active = &mut self.statistics.classes[class as usize].active;
@@ -650,9 +650,9 @@ impl<D: BlockDevice> BlockDevice for Scheduler<D> {
         let waiting = Class::ALL.into_iter().filter(waits);
         let now = Instant::START;
         let rates = waiting.clone().filter_map(|class| self.when(class, now));
-        // What only a rate holds back may go then; at once is after the next completion.
+        // What only a rate holds back goes when it allows; the rest, after the next completion.
         let rates = rates.filter(|at| *at > now).min();
-        // Others that were kept back for reads may go when those have been gone for a while.
+        // Writes and deletes held back for reads may go once there have been no reads for a while.
         let reads = self.statistics.classes[Class::Read as usize];
         let is_last = reads.queued + reads.active == 0;
         let others = waiting.filter(|class| *class != Class::Read).count() > 0;

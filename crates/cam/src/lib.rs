@@ -9,19 +9,19 @@
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
 //! | [`disk`] | a unit as [`api::block::BlockDevice`](flysch_api::block::BlockDevice); within it `single`, the fast path, `recover` and `rescue`, what happens after an error, and `control`, what its owner does to it |
-//! | [`family`] | what a disk needs to know of a command set |
+//! | [`family`] | what a disk needs to know about a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
 //! | [`ada`](mod@ada) | ATA disks |
 //! | [`cd`](mod@cd) | optical drives: packets over ATA |
 //! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
-//! | `queue` | requests in hand and their commands |
+//! | `queue` | pending requests and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`iosched`](mod@iosched) | an I/O scheduler in front of a disk |
 //! | [`run`](mod@run) | one command to its end |
 //! | [`ses`](mod@ses) | enclosures: elements, their status, what is where |
 //! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
-//! | [`debug`] | what goes to units and how it ends, told in FreeBSD's words |
+//! | [`debug`] | what goes to units and how it ends, in FreeBSD's words |
 //! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
 #![forbid(unsafe_code)]

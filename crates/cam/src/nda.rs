@@ -12,7 +12,7 @@ use crate::error::CamError;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 const _: () = assert!(DSM_RANGE <= Nvme::DELETE_LIST);
-/// The bit of NSATTR that means that a namespace is write protected.
+/// The bit of NSATTR that says that a namespace is write protected.
 const WRITE_PROTECTED: u8 = 1;
 
 impl Family for Nvme {

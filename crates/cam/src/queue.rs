@@ -1,7 +1,7 @@
 //! Pending work of a disk: wishes (block requests) and their parts (commands).
 //!
 //! Theory. A wish is one block request; one or more parts carry it out, each of which is one
-//! command. Both live in tables that are allocated once, and are named by their index. The common
+//! command. Both live in tables that are allocated once, and are known by their index. The common
 //! case, one command while nothing waits, needs only the wish: 64 bytes with everything needed to
 //! issue the command again. Every wish owns the part of the same index; the parts beyond those are
 //! lent to wishes that need more. A part is in exactly one place: free, *started* (the port owes
@@ -438,7 +438,7 @@ impl<P: Protocol> Queue<P> {
         Some(index)
     }
 
-    /// Frees a part; returns the wish to which it belonged, which has one open part less.
+    /// Frees a part; returns the wish to which it belonged, which has one open part fewer.
     pub(crate) fn release_part(&mut self, index: u16) -> u16 {
         let part = &mut self.parts[usize::from(index)];
         (part.busy, part.order) = (false, None);

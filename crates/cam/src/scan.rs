@@ -32,7 +32,7 @@ use crate::{run, sense};
 pub const SCRATCH_BYTES: usize = ANSWER_MAX as usize;
 /// Longest answer requested, bytes: REPORT LUNS with every UFS unit, any page.
 const ANSWER_MAX: u16 = 1024;
-/// Longest VPD page requested, bytes; page lengths above a byte confuse some devices.
+/// Longest VPD page requested, bytes; lengths that need two bytes confuse some devices.
 const PAGE_MAX: u16 = 252;
 /// Time limit of one query, milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
@@ -301,7 +301,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         self.ask(name, &Cdb::Inquiry { page, allocation_length: PAGE_MAX }, PAGE_MAX)
     }
 
-    /// Repeats TEST UNIT READY until the unit is ready, or will not be soon.
+    /// Repeats TEST UNIT READY until the unit is ready, or it is clear that it will not be soon.
     fn test_unit_ready(&mut self) -> Result<bool, CamError> {
         for _ in 0..READY_TRIES {
             let Err(bad) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
@@ -369,7 +369,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok(())
     }
 
-    /// Sends a query; if the answer is missing, that is only noted.
+    /// Sends a query; if there is no answer, only notes that.
     fn ask(
         &mut self,
         name: &'static str,

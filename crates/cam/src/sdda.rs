@@ -25,8 +25,8 @@ impl Family for Mmc {
         SECTOR
     }
 
-    /// CMD18 or CMD25; for a single block the driver uses the forms for one block. A forced write
-    /// is a reliable write.
+    /// CMD18 or CMD25; for one block the driver uses the single-block commands. A forced write is a
+    /// reliable write.
     #[inline]
     fn transfer(write: bool, lba: u64, _: u32, force_unit_access: bool) -> MmcCommand {
         let index =
@@ -52,7 +52,7 @@ impl Family for Mmc {
         }
     }
 
-    /// A trim: CMD38, the range in place of CMD35 and CMD36 as two words of data.
+    /// A trim: CMD38, with the range of CMD35 and CMD36 as two words of data.
     fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (MmcCommand, usize) {
         let (first, last) = (lba as u32, (lba as u32).wrapping_add(blocks.wrapping_sub(1)));
         list[..4].copy_from_slice(&first.to_le_bytes());
@@ -150,7 +150,7 @@ pub fn lookup(status: CardStatus) -> &'static Row {
 pub struct Card {
     /// Sectors of 512 bytes of the partition.
     pub sectors: u64,
-    /// Bytes of a block of the disk: 512, or 4096 where the device takes whole native sectors only
+    /// Bytes of a block of the disk: 512, or 4096 where the device takes only whole native sectors
     /// (DATA_SECTOR_SIZE of EXT_CSD).
     pub block_size: u32,
     /// A volatile cache is enabled.
@@ -181,7 +181,7 @@ impl Default for Card {
 ///
 /// # Errors
 /// [`CamError::NotADisk`] without sectors, or with more than commands can address;
-/// [`CamError::BlockSize`] for other blocks than a card has.
+/// [`CamError::BlockSize`] for a block size that no card has.
 pub fn shape(partition: u8, card: &Card) -> Result<Shape, CamError> {
     let (unit, block_size) = (u64::from(partition), card.block_size);
     if !matches!(block_size, SECTOR | NATIVE_SECTOR) {

@@ -23,7 +23,7 @@ const TIMEOUT_MS: u64 = 10_000;
 /// How often a page is requested again after a temporary failure, and all pages after a change of
 /// the configuration between two of them.
 const TRIES: u32 = 5;
-/// Maximum number of elements with which an enclosure is read.
+/// Enclosures with more elements than this are not read.
 const ELEMENTS_MAX: usize = 4096;
 
 /// An element of an enclosure, or the entry for all elements of a type.

@@ -6,7 +6,7 @@
 //! that user's token was; the port sees the row's number and generation as the token. If an outcome
 //! does not belong to the user who polled, it waits in its row, on the list of its owner. So an I/O
 //! costs taking and returning a row; nothing is searched, allocated or locked. A user that has the
-//! lane for itself needs none of this.
+//! lane to itself needs none of this.
 //!
 //! The slots are shared fairly: if a user was turned away for lack of a slot while it had less than
 //! its share, users that have more must wait until it has got one.
@@ -51,7 +51,7 @@ struct User {
     /// Its waiting outcomes: first and last row.
     first: u16,
     last: u16,
-    /// Nothing of this user is started.
+    /// Number of freezes; while there are any, nothing of this user is started.
     frozen: u32,
 }
 
@@ -68,7 +68,7 @@ struct Shared<P: Port> {
     users: Vec<User>,
     /// How many users are hungry.
     hungry: u32,
-    /// Nothing at all is started.
+    /// Number of freezes; while there are any, nothing at all is started.
     frozen: u32,
     /// Details of the outcome that was returned last.
     failure: Failure<P::Protocol>,
@@ -250,8 +250,8 @@ impl<P: Port> Lane<P> {
         Member { shared: Rc::clone(&self.0), user, limits, memory }
     }
 
-    /// Starts nothing until [`release`](Self::release) has been called as often as this (CAM's SIM
-    /// queue); commands in flight end.
+    /// Starts nothing until [`release`](Self::release) has been called as many times as this (CAM's
+    /// SIM queue); commands in flight still end.
     pub fn freeze(&self) {
         self.0.borrow_mut().frozen += 1;
     }
@@ -283,8 +283,8 @@ pub struct Member<P: Port> {
 }
 
 impl<P: Port> Member<P> {
-    /// Starts nothing of this user until [`release`](Self::release) has been called as often as
-    /// this.
+    /// Starts nothing of this user until [`release`](Self::release) has been called as many times
+    /// as this.
     pub fn freeze(&self) {
         self.shared.borrow_mut().users[usize::from(self.user)].frozen += 1;
     }

@@ -20,7 +20,7 @@ use flysch_api::block::Change;
 
 use crate::family::Attention;
 
-/// The units meant: one, or several if there are wildcards.
+/// The units addressed: one, or several if there are wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
     /// Number of the bus.
@@ -402,14 +402,14 @@ impl Unit {
     fn describe(&mut self, newer: Description) -> Vec<Event> {
         let mut events = Vec::new();
         if newer.bytes != self.description.bytes {
-            // From or to nothing is a medium that came or went.
+            // A change from or to 0 is a medium that came or went.
             let change = match (self.description.bytes, newer.bytes) {
                 (0, _) | (_, 0) => Change::Medium,
                 (_, bytes) => Change::Resized { bytes },
             };
             events.push(self.event(Async::GetdevChanged, Some(change)));
         }
-        // A scan does not ask enclosures: what is known of the place stays.
+        // A scan does not ask enclosures: what is known about the place stays.
         let place = newer.physical_path.or(self.description.physical_path.take());
         self.description = Description { physical_path: place, ..newer };
         events

@@ -112,7 +112,7 @@ pub(crate) fn finding(
     Finding { severity, structure, problem, place, inode: None, path: None }
 }
 
-/// Buffer for one node, used where the volume has no memory to point at. Index nodes of the usual
+/// Buffer for one node, used where the volume does not support `point`. Index nodes of the usual
 /// size need no heap.
 pub(crate) struct Scratch {
     inline: [u8; Self::INLINE],
@@ -138,8 +138,8 @@ impl Scratch {
     }
 }
 
-/// Bytes read from a place where a write may have been cut short. The flash may return others on
-/// the next read, so these are used instead.
+/// Bytes read from a place where a write may have been cut short. The next read may return
+/// different bytes, so these are used instead.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) lnum: u32,
@@ -182,7 +182,7 @@ pub(crate) struct Access<V> {
 }
 
 impl<V: Volume> Access<V> {
-    /// Drops what is remembered of a LEB whose content has changed.
+    /// Drops everything remembered about a LEB whose content has changed.
     pub(crate) fn let_go(&mut self, lnum: u32) {
         self.held.retain(|held| held.lnum != lnum);
         if let Some(leaves) = &self.leaves {
@@ -216,7 +216,7 @@ impl<V: Volume> Access<V> {
         }
         let room = scratch.room(length as usize);
         match self.volume.read(lnum, offset, room) {
-            // The node's CRC judges what error correction could not repair.
+            // Bytes that error correction could not repair are left to the node's CRC.
             Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
             Err(error) => return Err(Cause::Flash(error)),
         }
@@ -227,7 +227,7 @@ impl<V: Volume> Access<V> {
         Ok(room)
     }
 
-    /// An index node with its CRC verified, and its hash against the one in its branch.
+    /// An index node, its CRC verified and its hash checked against the one in its branch.
     pub(crate) fn index_node<'b>(
         &'b self,
         at: Location,
@@ -264,7 +264,7 @@ impl<V: Volume> Access<V> {
         self.bytes(Location { lnum, offset: 0, length: self.leb_size }, scratch)
     }
 
-    /// The node of this kind at a place that something else referred to, CRC verified.
+    /// The node of this kind at a place that something refers to, its CRC verified.
     pub(crate) fn node<'b>(
         &'b self,
         at: Location,

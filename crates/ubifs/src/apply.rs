@@ -10,10 +10,10 @@ use crate::access::Scratch;
 use crate::replay::{Change, Entry, truncated_blocks};
 use crate::store::Store;
 
-/// What replay saw of a file's size, to correct it after an unclean stop.
+/// What replay learnt about a file's size, to correct it after an unclean stop.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// The size in its newest inode node of the journal.
+    /// The size in its newest inode node in the journal.
     inode: Option<u64>,
     /// Where its data ends.
     data: u64,
@@ -102,7 +102,7 @@ fn mend_sizes<V: Volume>(store: &mut Store<V>, sizes: BTreeMap<u32, Seen>) {
                     store.inode(inode, at, &mut scratch).ok().map(|node| node.size)
                 }
                 Ok(None) => {
-                    // The data was written, the inode was not: the file never came to be.
+                    // The data was written but the inode was not: the file was never created.
                     without_inode.push(inode);
                     None
                 }

@@ -45,17 +45,17 @@ impl HashAlgorithm {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// By Linux's number (`enum hash_algo`).
+    /// The algorithm with this number in Linux (`enum hash_algo`).
     pub fn from_code(code: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
     }
 
-    /// By Linux's name.
+    /// The algorithm with this name in Linux.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Linux's number of it.
+    /// Its number in Linux.
     pub fn code(self) -> u16 {
         match self {
             Self::Sha256 => 4,
@@ -65,7 +65,7 @@ impl HashAlgorithm {
         }
     }
 
-    /// Linux's name of it.
+    /// Its name in Linux.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sha224 => "sha224",
@@ -103,7 +103,7 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// The key in `bytes`. If `algorithm` is given, the image must be hashed by it (Linux:
+    /// The key in `bytes`. If `algorithm` is given, the image must be hashed with it (Linux:
     /// `auth_hash_name`).
     pub fn new(bytes: &[u8], algorithm: Option<HashAlgorithm>) -> Self {
         Self { bytes: Zeroizing::new(bytes.into()), algorithm }
@@ -129,9 +129,9 @@ pub enum SignatureError {
     NoCertificate,
     /// No signature follows the superblock.
     Missing,
-    /// Its form is not supported; the text says which part.
+    /// Its format is not supported; the text says which part.
     Form(&'static str),
-    /// Its signer is none of those the certificates belong to.
+    /// None of the certificates belongs to its signer.
     Signer,
     /// The superblock is not what was signed.
     Wrong,
@@ -166,12 +166,12 @@ impl core::error::Error for SignatureError {}
 pub enum AuthError {
     /// Authentication was asked for, but the image is not authenticated.
     NotAuthenticated,
-    /// The image uses another hash algorithm than the one asked for: Linux's number.
+    /// The image does not use the hash algorithm asked for, but the one with this number in Linux.
     Algorithm(u16),
     /// The key is not the one the image was signed with.
     Key,
-    /// There are certificates but no key, and a device has put its HMACs into the image since it
-    /// was made.
+    /// There are certificates but no key, and a device has written its HMACs into the image since
+    /// it was made.
     NoKey,
     /// The superblock's signature is not accepted.
     Signature(SignatureError),
@@ -240,7 +240,7 @@ impl core::error::Error for AuthError {
     }
 }
 
-/// How a part of an image was found to be genuine.
+/// How a part of an image was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// By an HMAC with the key.
@@ -293,7 +293,7 @@ impl Digest {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Padded to the size of the fields of superblock and master node.
+    /// Padded to the size of the fields in the superblock and master node.
     pub(crate) fn padded(&self) -> [u8; HASH_MAX] {
         self.bytes
     }
@@ -386,11 +386,11 @@ impl Keyed {
 #[derive(Clone)]
 pub(crate) struct Auth {
     algorithm: HashAlgorithm,
-    /// None if the image hangs on a signature alone: no device has written to it, so it has no
+    /// `None` if only a signature vouches for the image: no device has written to it, so it has no
     /// HMAC.
     key: Option<Keyed>,
-    /// Hashes of nodes by place: those in the journal and, while an index is written, those it
-    /// leads to.
+    /// Hashes of nodes by place: those in the journal and, while an index is being written, those
+    /// it leads to.
     known: BTreeMap<(u32, u32), Digest>,
     /// Covers the log's commit start and references.
     log: Hasher,
@@ -442,7 +442,7 @@ impl Auth {
         self.key.as_ref().map(|key| key.of(parts))
     }
 
-    /// A hash stored in a field of superblock or master node.
+    /// A hash stored in a field of the superblock or master node.
     pub(crate) fn stored(&self, field: &[u8; HASH_MAX]) -> Digest {
         Digest::new(&field[..self.algorithm.size()])
     }
@@ -456,7 +456,7 @@ impl Auth {
         self.hmac(&[WELL_KNOWN_MESSAGE])
     }
 
-    /// The HMAC of a node that stores it at `at`: over everything after magic and CRC except
+    /// The HMAC of a node that stores it at `at`. It covers everything after magic and CRC except
     /// itself.
     pub(crate) fn hmac_of_node(&self, node: &[u8], at: usize) -> Option<Digest> {
         self.hmac(&[&node[8..at], &node[at + self.algorithm.size()..]])

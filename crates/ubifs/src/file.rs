@@ -77,7 +77,7 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// Reads the inode node of a file. The inode of an extended attribute's value is not found.
+    /// Reads the inode node of a file. Inodes of extended attribute values are not found.
     fn with_inode<T>(
         &self,
         inode: Inode,
@@ -114,10 +114,10 @@ impl<V: Volume> Ubifs<V> {
         self.store.sizes.get(&node.key.inode()).copied().unwrap_or(node.size)
     }
 
-    /// Whether an inode that cannot be read is nevertheless a directory: there are names in it.
+    /// Whether an inode that cannot be read is nevertheless a directory, because it contains names.
     ///
-    /// Its files are not lost with its attributes, so it is shown with made-up ones; the check
-    /// reports it. The root directory always exists.
+    /// Losing its attributes does not lose its files, so it is shown with made-up attributes; the
+    /// check reports it. The root directory always exists.
     fn is_ruined_directory(&self, inode: Inode, error: &FsError) -> bool {
         let Ok(number) = number(inode.0) else { return false };
         if !matches!(error, FsError::Damaged { .. } | FsError::Medium(_) | FsError::NotFound) {
@@ -513,7 +513,7 @@ pub(crate) fn describe(node: &InodeNode<'_>, size: u64) -> Result<Attributes, &'
     })
 }
 
-/// UBIFS's flags and those of `chattr`.
+/// The flags of UBIFS and the matching ones of `chattr`.
 const FLAGS: [(InodeFlags, FileFlags); 5] = [
     (InodeFlags::COMPRESS, FileFlags::COMPRESS),
     (InodeFlags::SYNC, FileFlags::SYNC),

@@ -4,17 +4,17 @@ use flysch_api::flash::{self, Corrected, Flash, FlashMut};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
 
-/// Erased LEBs that an image may lack at its end: 32 GiB of flash with blocks of 128 KiB. One that
-/// claims to lack more is damaged, and its LEBs are not visited.
+/// Most erased LEBs that an image may lack at its end: 32 GiB of flash with 128 KiB blocks. An
+/// image that claims to lack more is damaged, and those LEBs are not visited.
 const LEBS_MORE_MAX: u32 = 1 << 18;
 
 /// A file system image without UBI around it, as `mkfs.ubifs` writes it.
 ///
 /// The image may end early: LEBs beyond its end were never written and read as erased.
 ///
-/// It can be changed if the flash below has erase blocks of LEB size and holds all LEBs. A plain
-/// file has no spare block to change a LEB in, so [`VolumeMut::change`] is not atomic if the
-/// process is killed during it: work on a copy, and rename it when done.
+/// It can be changed if the erase blocks of the flash below have LEB size and there is one for each
+/// LEB. A plain file has no spare block to write a changed LEB to, so [`VolumeMut::change`] is not
+/// atomic if the process is killed during it: work on a copy, and rename it when done.
 #[derive(Clone, Debug)]
 pub struct FlatImage<F> {
     flash: F,
@@ -27,7 +27,7 @@ impl<F: Flash> FlatImage<F> {
     pub fn open(flash: F) -> Option<Self> {
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
         match flash.read(0, &mut bytes) {
-            // The node's CRC judges what error correction could not repair.
+            // Bytes that error correction could not repair are left to the node's CRC.
             Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
             Err(_) => return None,
         }

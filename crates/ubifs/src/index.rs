@@ -3,12 +3,12 @@
 //! A B+ tree of [`flysch_wire::ubifs::Index`] nodes: a branch's key is the smallest key below it,
 //! and only names with the same hash may share a key. A child's keys end where the next branch
 //! begins. Everything is checked on the way down; a child that breaks a rule is reported with the
-//! range of keys lost with it, and the walk continues beside it.
+//! range of keys lost with it, and the walk continues past it.
 //!
-//! Looking up one key takes one node of every level. A walk over a whole good tree therefore notes
-//! where the nodes of the lowest level are ([`Lowest`]), 24 bytes for about eight keys, and later
-//! lookups begin there. Nodes that lookups meet or commits write are kept ([`NodeCache`]), unless
-//! the volume lies in memory anyway.
+//! Looking up one key reads one node of each level. A walk over a whole undamaged tree therefore
+//! records where the nodes of the lowest level are ([`Lowest`]), 24 bytes for about eight keys, and
+//! later lookups begin there. Nodes that lookups read or commits write are cached ([`NodeCache`]),
+//! unless the volume is in memory anyway.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -149,12 +149,12 @@ impl Index {
         }
     }
 
-    /// Keeps a node that was written or is about to be.
+    /// Caches a node that was written or is about to be.
     pub(crate) fn keep(&self, at: Location, node: &[u8]) {
         self.cache.put(at, node);
     }
 
-    /// Keeps a node that was read, unless the volume can be pointed at.
+    /// Caches a node that was read, unless the volume supports `point`.
     fn keep_read<V: Volume>(&self, access: &Access<V>, at: Location, node: &[u8]) {
         if access.volume.point(at.lnum, at.offset, node.len()).is_none() {
             self.cache.put(at, node);
@@ -178,7 +178,7 @@ impl Index {
         }
         let length = at.length as usize;
         if length <= Scratch::INLINE && self.cache.get(at, scratch.room(length)) {
-            // It was checked before it was kept.
+            // It was checked before it was cached.
             if let Ok(header) = Header::parse(scratch.room(length)) {
                 return Ok((header, scratch.room(length)));
             }
@@ -188,7 +188,7 @@ impl Index {
         Ok((header, bytes))
     }
 
-    /// Takes over what a walk over the whole tree noted, unless it met a fault.
+    /// Takes over what a walk over the whole tree recorded, unless it met a fault.
     pub(crate) fn remember(&mut self, mut lowest: Lowest) {
         lowest.nodes.shrink_to_fit();
         self.lowest = Some(lowest).filter(|it| it.is_complete && !it.nodes.is_empty());
@@ -272,7 +272,8 @@ impl<V: Volume> Walk<'_, V> {
         }
         self.visit.node(child.at, &node)?;
         let count = node.len();
-        // Names with the wanted hash may also end the child before the one that starts with it.
+        // Names with the wanted hash may also be at the end of the child before the one that starts
+        // with it.
         let before = partition(&node, self.first);
         let start = if node.level == 0 { before } else { before.saturating_sub(1) };
         for at in start..count {
@@ -305,7 +306,7 @@ impl<V: Volume> Walk<'_, V> {
         self.visit.lost(fault, child.first, child.last)
     }
 
-    /// Checks the rules of the tree that one node shows.
+    /// Checks the rules of the tree that can be judged from one node.
     fn check(&self, node: &IndexNode<'_>, child: Child<'_>) -> Result<(), Cause> {
         let field = |name| Err(Cause::Node(NodeError::Field(name)));
         if child.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {

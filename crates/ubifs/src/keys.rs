@@ -14,13 +14,13 @@ pub struct Keys {
     /// For an authenticated file system. With it everything is verified, and whatever has changed
     /// since it was signed is refused.
     pub auth: Option<AuthKey>,
-    /// Whose signature of the superblock is trusted, for images that a tool signed and no device
-    /// has written to since. Alone it verifies only these; with `auth`, others too.
+    /// Whose signatures of a superblock are trusted, for images that a tool signed and no device
+    /// has written to since. Alone, it verifies only such images; with `auth`, others too.
     pub trust: Option<Arc<dyn Trust>>,
     /// Master keys of encrypted directories (fscrypt); each policy finds its own.
     pub masters: Vec<MasterKey>,
-    /// Random bytes, different for each opening. The nonces that keep new encrypted files apart are
-    /// derived from them; without them no encrypted file can be made.
+    /// Random bytes, different each time a file system is opened. The nonces of new encrypted files
+    /// are derived from them; without them no encrypted file can be created.
     pub entropy: Option<[u8; 32]>,
 }
 

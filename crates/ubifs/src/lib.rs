@@ -2,7 +2,8 @@
 //!
 //! Everything is a node with a key. An index - a B+ tree on the flash - says where each key's node
 //! lies, as of the last commit. What was written since is in the journal, and indexed only in
-//! memory after replay. So reading a file means: key, overlay or index, node, decompress.
+//! memory after replay. So a read turns a key into a place, by overlay or index, and decompresses
+//! the node there.
 //!
 //! [`Ubifs::open`] reads superblock, master node, log and journal, recovers in memory what an
 //! unclean stop left behind, and reads the index once. Where the index is damaged the nodes

@@ -30,7 +30,7 @@ struct Cnode {
 struct TreeLeb {
     free: u32,
     dirty: u32,
-    /// Not reusable until the commit is complete: the one before may need its content.
+    /// Not reusable until the commit is complete: the previous commit may need its content.
     held: bool,
 }
 
@@ -100,8 +100,8 @@ impl Lpt {
         }
     }
 
-    /// Makes a tree of which nothing is written yet begin in the LEB after `lnum`, if `lnum` is one
-    /// of the tree's.
+    /// Makes a tree that has not been written yet begin in the LEB after `lnum`, if `lnum` is one
+    /// of its LEBs.
     pub(crate) fn begin_behind(&mut self, lnum: u32) {
         let (first, lebs) = (self.format.first, self.format.lebs);
         if (first..first + lebs).contains(&lnum) {
@@ -278,7 +278,7 @@ impl Lpt {
         }
     }
 
-    /// If free LEBs are few, marks the nodes of one LEB to be moved, so that only dirt is left in
+    /// If few LEBs are free, marks the nodes of one LEB to be moved, so that only dirt is left in
     /// it.
     fn collect_dirty_leb(&mut self) {
         let leb_size = self.format.leb_size;
@@ -295,7 +295,7 @@ impl Lpt {
         }
     }
 
-    /// Marks the parents of what changes, and counts the old copies as dirt.
+    /// Marks the parents of changed nodes, and counts the old copies as dirt.
     fn close_dirt(&mut self) {
         for level in 0..self.levels.len() - 1 {
             let (below, above) = self.levels.split_at_mut(level + 1);
@@ -343,7 +343,7 @@ impl Lpt {
         size as u32
     }
 
-    /// Assigns each slot its place; returns these with zeroed pieces of the right size.
+    /// Assigns each slot its place; returns the places, and zeroed pieces of the right size.
     fn lay_out(&mut self, slots: &[Slot]) -> Result<(Vec<LptPlace>, Vec<Piece>), TreeFull> {
         let mut places = Vec::with_capacity(slots.len());
         let mut pieces = Vec::new();
@@ -473,10 +473,10 @@ impl<V: Volume> Reader<'_, V> {
     }
 }
 
-/// Of a data LEB's `space`, free and dirty, the bytes that cannot be counted on: dead (too little
+/// The bytes of a data LEB's `space`, free and dirty, that cannot be counted on: dead (too little
 /// for any node) and dark (too little for some).
 pub(crate) fn unusable(space: u32, min_io: u32) -> (u32, u32) {
-    /// Smallest write that deserves space (`MIN_WRITE_SZ`).
+    /// Least data that UBIFS writes to the flash (`MIN_WRITE_SZ`).
     const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
     let dead_mark = WRITE_MIN.next_multiple_of(min_io);
     let dark_mark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(min_io);

@@ -1,4 +1,4 @@
-//! Which master node counts.
+//! Choosing the master node.
 //!
 //! Two LEBs hold the same master nodes, each appended to the first LEB before the second; a full
 //! LEB is unmapped and started again. Power loss therefore leaves few states: both equal, the first
@@ -66,9 +66,9 @@ pub(crate) fn choose<V: Volume>(
         (None, Some(second)) if second.offset + 2 * size > access.leb_size => Some(false),
         _ => None,
     };
-    // What power loss leaves is not damage. One copy may be missing because the newer one says that
-    // the file system is in use, or because a clean stop was writing the second as the first node
-    // of its LEB and was cut short. That node may read well for a while.
+    // What power loss leaves is not damage. One copy may be missing if the other says that the file
+    // system is in use, or if a clean stop was cut short while it wrote the second as the first
+    // node of its LEB. That node may read well for a while.
     let both = first.is_some() && second.is_some();
     let in_use = first.iter().chain(&second).any(|it| it.master.flags.contains(MasterFlags::DIRTY));
     let cut_short = second.is_none() && second_end.is_some_and(|end| 0 < end && end <= size);
@@ -150,8 +150,8 @@ fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option
     ((ahead || restarted) && !first.torn).then_some(true)
 }
 
-/// The last good master node of a LEB, and where its erased end begins if the LEB can be read. What
-/// a write cut short may have left goes to `torn`.
+/// The last good master node of a LEB, and where its erased end begins if the LEB can be read.
+/// Findings that a write cut short would explain go to `torn`.
 fn find<V: Volume>(
     access: &Access<V>,
     lnum: u32,

@@ -1,10 +1,10 @@
 //! Nodes kept in memory: those of the index, as in Linux's tree node cache (TNC), and, while a file
 //! system is written, names and inodes, which Linux keeps in its own caches.
 //!
-//! Readers share a file system without locks, so the memory is atomic words, and each slot has a
-//! version that is odd while it is being written (a sequence lock). A reader that meets such a slot
-//! reads the flash instead. Each place on the flash maps to a few slots that it shares with others:
-//! with one each, a fifth of the nodes of a half-full cache would evict one another.
+//! Readers share a file system without locks, so the cache consists of atomic words, and each slot
+//! has a version that is odd while it is being written (a sequence lock). A reader that meets such
+//! a slot reads the flash instead. The cache is set-associative: if it were direct-mapped, a fifth
+//! of the nodes of a half-full cache would evict one another.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -19,7 +19,7 @@ const HEAD: usize = 4;
 const BYTES_MAX: usize = 8 << 20;
 const BYTES_MIN: usize = 64 << 10;
 
-/// A bounded memory of good nodes, by place.
+/// A bounded cache of good nodes, by place.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     words: Vec<AtomicU32>,
@@ -32,7 +32,7 @@ impl NodeCache {
     pub(crate) fn new(node_max: usize, bytes: u64) -> Self {
         let stride = HEAD + node_max.div_ceil(4);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // Twice the size of the nodes leaves most of them a slot of their own.
+        // Twice the size of the nodes, so that most of them get a slot of their own.
         let wanted = bytes.saturating_mul(2).clamp(BYTES_MIN, BYTES_MAX);
         let slots = (wanted / 4 / stride).max(1).next_multiple_of(WAYS);
         let words = (0..slots * stride).map(|_| AtomicU32::new(0)).collect();
@@ -64,7 +64,7 @@ impl NodeCache {
     /// The slots of a place, and which one it takes when all are in use.
     fn slots(&self, at: Location) -> (impl Iterator<Item = &[AtomicU32]> + Clone, usize) {
         let place = u64::from(at.lnum) << 32 | u64::from(at.offset);
-        // Twice: nodes lie at even distances, and one multiplication would preserve that.
+        // Twice, because nodes lie at regular distances, which one multiplication would preserve.
         let spread = place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let spread = (spread ^ spread >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let width = WAYS * self.stride;
@@ -93,7 +93,7 @@ impl NodeCache {
         slot[0].load(Ordering::Relaxed) == version
     }
 
-    /// Keeps the node at `at`, if a node of its length fits.
+    /// Caches the node at `at`, if a node of its length fits.
     pub(crate) fn put(&self, at: Location, node: &[u8]) {
         debug_assert_eq!(at.length as usize, node.len());
         if at.length as usize > (self.stride - HEAD) * 4 {

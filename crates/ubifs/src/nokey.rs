@@ -25,9 +25,9 @@ pub(crate) fn encode(entry: &DirectoryEntry<'_>) -> Vec<u8> {
     base64(&bytes)
 }
 
-/// The hash of the name shown as `shown`; `None` if no name is shown so.
+/// The hash of the name shown as `shown`; `None` if no name is shown that way.
 pub(crate) fn hash(shown: &[u8]) -> Option<u32> {
-    // Six characters hold four bytes.
+    // The first six characters contain the four bytes of the hash.
     let mut word = 0_u64;
     for &character in shown.get(..6)? {
         let value = ALPHABET.iter().position(|&other| other == character)?;

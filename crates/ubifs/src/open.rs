@@ -398,7 +398,7 @@ impl<V: Volume> Ubifs<V> {
         self.store.layout.log.is_empty()
     }
 
-    /// The volume the file system lies on.
+    /// The volume that holds the file system.
     pub fn volume(&self) -> &V {
         &self.store.access.volume
     }
@@ -408,7 +408,7 @@ impl<V: Volume> Ubifs<V> {
         &self.buds
     }
 
-    /// Whether the content of the orphan area is left over and no longer counts.
+    /// Whether the orphan area holds only leftovers that no longer count.
     pub(crate) fn has_no_orphans(&self) -> bool {
         let flags = self.master.as_ref().map(|it| it.master.flags);
         flags.is_some_and(|flags| flags.contains(MasterFlags::NO_ORPHANS))
@@ -464,7 +464,7 @@ fn read_superblock<V: Volume>(
     Some((superblock, layout))
 }
 
-/// Substitutes a lost superblock: everything after the master LEBs may hold nodes.
+/// Substitutes for a lost superblock: everything after the master LEBs may hold nodes.
 fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenError> {
     let mut scratch = Scratch::new();
     let any = (SUPERBLOCK_LEB..access.lebs).any(|lnum| {

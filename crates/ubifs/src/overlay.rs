@@ -12,7 +12,7 @@ use flysch_wire::ubifs::Key;
 
 use crate::location::Location;
 
-/// A change to one of the names with a hash.
+/// A change to one of the names that share a hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NameChange {
     pub(crate) name: Box<[u8]>,
@@ -69,7 +69,7 @@ impl Overlay {
     }
 
     /// Records that the changed name `name` replaces the committed entry at `at`; without a name,
-    /// the first change that replaces none yet.
+    /// the first change that replaces none yet does.
     pub(crate) fn stands_for(&mut self, key: Key, name: Option<&[u8]>, at: Location) {
         let fits = |change: &&mut NameChange| match name {
             Some(name) => *change.name == *name,

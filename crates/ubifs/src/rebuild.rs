@@ -1,8 +1,9 @@
-//! What replaces a part of the index that cannot be read: the nodes themselves.
+//! Replaces unreadable parts of the index with what the nodes themselves say.
 //!
 //! Every node carries its key and a sequence number, so the main area without an index still shows
-//! what was there: the newest node of each key counts, deletions included. This is second best,
-//! because garbage collection may have dropped the record of a deletion and left the deleted node.
+//! what was there: the newest node of each key counts, deletions included. This is only second
+//! best, because garbage collection may have dropped the record of a deletion and left the deleted
+//! node.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -88,8 +88,8 @@ pub(crate) struct FoundLog {
     pub(crate) hasher: Option<Hasher>,
 }
 
-/// What one read of the journal showed. A page that was cut late may read differently the next
-/// time, so writing relies on this and does not read again.
+/// What one read of the journal showed. A page whose write was cut short near its end may read
+/// differently the next time, so writing relies on this and does not read again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// The log; `None` if it cannot be followed.
@@ -111,7 +111,7 @@ pub(crate) struct SeenBuds {
 /// Where a bud ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BudEnd {
-    /// End of the last node that counts; end of everything written if not torn.
+    /// End of the last node that counts, or of everything written if not torn.
     pub(crate) at: u32,
     /// Something follows that is not a node, or nodes that do not count.
     pub(crate) is_torn: bool,
@@ -288,16 +288,16 @@ pub(crate) struct Journal {
     pub(crate) dirty: bool,
     /// Most bytes written at once; power loss damages no more than this.
     pub(crate) write_size: u32,
-    /// Whether one write stays between multiples of `write_size`. Not on NOR: the chip counts from
-    /// the start of the block, and a LEB begins after two headers.
+    /// Whether a single write never crosses a multiple of `write_size`. On NOR it may: the chip
+    /// counts from the start of the block, and a LEB begins after two headers.
     pub(crate) is_aligned: bool,
     /// Writes begin and end at multiples of this.
     pub(crate) unit: u32,
 }
 
 impl Journal {
-    /// NAND is written page by page. How much a NOR chip takes at once is not in the image; 1 KiB
-    /// is the most of any chip in the field.
+    /// NAND is written page by page. The size of a NOR chip's write buffer is not in the image; 1
+    /// KiB is the largest of any chip in the field.
     pub(crate) fn new(superblock: &Superblock, dirty: bool) -> Self {
         let nor = superblock.min_io_size <= NODE_ALIGNMENT;
         let write_size = if nor { 1024 } else { superblock.min_io_size };
@@ -333,7 +333,7 @@ impl Journal {
             // A whole header gives the node's length.
             Ok(header) => header.length,
             Err(NodeError::Magic(_)) => 1,
-            // The header may reach into the page that was cut.
+            // The header may extend into the torn page.
             Err(_) => HEADER_SIZE as u32,
         };
         let last = u64::from(start) + u64::from(length.max(1)) - 1;
@@ -484,7 +484,7 @@ struct Proving<'a> {
     pending: Vec<(Location, Digest)>,
 }
 
-/// What reading a node of a bud means.
+/// What authentication says about a node of a bud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It counts, with everything before it.
@@ -595,8 +595,8 @@ pub(crate) fn entry(
     Ok(Some(Entry { sequence: header.sequence, key, at, change }))
 }
 
-/// A data node whose header is whole but whose checksum is wrong. It takes its place, so that
-/// reading the block is an error instead of a hole.
+/// An entry for a data node with an intact header but a wrong checksum, so that reading the block
+/// returns an error instead of a hole.
 pub(crate) fn damaged_data(lnum: u32, offset: u32, leb: &[u8]) -> Option<Entry> {
     let bytes = &leb[offset as usize..];
     let header = Header::parse(bytes).ok().filter(|it| it.kind == NodeKind::Data)?;

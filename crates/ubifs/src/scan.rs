@@ -2,7 +2,7 @@
 //!
 //! Nodes follow one another at multiples of 8; gaps are padding nodes or padding bytes, and what is
 //! not written yet reads as 0xFF. What Linux does not accept as a node is not accepted here either,
-//! whatever the checksum says: an unknown type, or a length that the type cannot have. A write that
+//! whatever its checksum says: an unknown type, or a length that the type cannot have. A write that
 //! power loss cut short can leave anything within the last unit written.
 
 use core::ops::Range;
@@ -26,14 +26,14 @@ pub(crate) struct Scan<'a> {
     leb: &'a [u8],
     at: u32,
     end: u32,
-    /// Bytes left to checksum: overlapping headers could make every step run over the whole LEB.
+    /// Bytes left to checksum: overlapping headers could make every step cover the whole LEB.
     budget: u64,
 }
 
 impl<'a> Scan<'a> {
     /// Starts at `from` in a whole LEB.
     pub(crate) fn new(leb: &'a [u8], from: u32) -> Self {
-        // In chunks that a compiler turns into one comparison.
+        // In chunks, each of which the compiler turns into one comparison.
         let is_blank = |piece: &[u8]| piece.iter().fold(0xff, |all, byte| all & byte) == 0xff;
         let pieces = leb.rchunks(64).take_while(|piece| is_blank(piece)).map(<[u8]>::len);
         let rest = &leb[..leb.len() - pieces.sum::<usize>()];

@@ -34,15 +34,15 @@ pub(crate) struct Store<V> {
     pub(crate) auth: Option<Box<Auth>>,
 }
 
-/// Longest name or inode node kept: an inode without data takes 160 bytes, a name 56 plus its
+/// Longest name or inode node cached: an inode without data takes 160 bytes, a name 56 plus its
 /// length.
 const LEAF_MAX: usize = 224;
-/// Approximate bytes of names and inodes kept.
+/// Approximate bytes of names and inodes cached.
 const LEAVES: u64 = 1 << 20;
-/// At most this part of the volume, if that is less.
+/// The cache takes at most one part in this many of the volume.
 const LEAVES_PART: u64 = 8;
 
-/// Whether nodes of this kind are kept while the file system is written.
+/// Whether nodes of this kind are cached while the file system is open for writing.
 pub(crate) fn is_kept(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Inode | NodeKind::Entry | NodeKind::XattrEntry)
 }
@@ -488,7 +488,7 @@ pub(crate) fn kind_of(key: Key) -> EntryKind {
     }
 }
 
-/// An inode number in the file system's width.
+/// An inode number in the width that UBIFS stores.
 pub(crate) fn number(inode: u64) -> Result<u32, FsError> {
     u32::try_from(inode).map_err(|_| FsError::NotFound)
 }

@@ -18,7 +18,7 @@ struct Seen {
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// Files that lost their names, so that they can be saved elsewhere; the content of a lost
+    /// Files that lost their names, so that they can be saved elsewhere. The content of a lost
     /// directory comes with the directory.
     ///
     /// Reads every inode and every name. Deleted files that were still open are not among them.

@@ -59,7 +59,7 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn close(&mut self) {
         self.capacity = 0;
         self.running = false;
-        // Written, but not issued to the device yet.
+        // Written, but not yet issued to the device.
         for slot in bits(core::mem::take(&mut self.posted)) {
             self.line_up(slot, false);
         }

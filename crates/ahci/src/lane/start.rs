@@ -107,7 +107,7 @@ impl<M: Machine> Lane<M> {
             return Err(NotStarted::Gone);
         }
         // While a command that must be alone is running or waiting, the others stay with their
-        // owner: no deadline is missed because a flush takes long.
+        // owners, so that a long flush makes none of them miss its deadline.
         let waits = match self.turns.switching {
             Switching::Command => self.has_singles(),
             _ => self.alone & self.of_unit(unit) != 0 || !target.line.is_empty(),

@@ -3,9 +3,9 @@
 //! Theory. Each device has a line of commands waiting for it: behind one that must be alone or,
 //! where the HBA addresses one device at a time (command-based switching), for its turn. A turn
 //! lasts until no command of its device is left in the HBA, and begins with everything that waits
-//! for that device. If no other device waits the turn simply continues; otherwise the devices with
-//! commands take turns. A command that must be alone may take long, so it comes after everything
-//! that waited before it, and no more commands are accepted until it is done.
+//! for that device. If no other device is waiting, the turn simply continues; otherwise the devices
+//! with commands take turns. A command that must be alone may take a long time, so it comes after
+//! everything that waited before it, and no more commands are accepted until it is done.
 
 use super::Lane;
 use crate::slots::{Line, bits};

@@ -42,10 +42,10 @@ impl<'a, P: Port<Protocol = Scsi>> Traced<'a, P> {
         }
     }
 
-    /// A command was accepted, or will never be.
+    /// Reports a command that was accepted, or never will be.
     fn tell(&mut self, what: Begun, declined: Option<NotStarted>) {
         let Begun { token, unit, cdb, data } = what;
-        // The number people know the unit by.
+        // The number by which people know the unit.
         let lun = LogicalUnitNumber::from_bits(unit).to_ufs().map_or(unit, u64::from);
         if let Some(probing) = &mut self.probing
             && let Some(action) = action(&Cdb::parse(&cdb.0))
@@ -107,7 +107,7 @@ impl<P: Port<Protocol = Scsi>> Port for Traced<'_, P> {
         let begun = Begun { token, unit, cdb, data: (direction, data.len()) };
         let started = self.port.start(command, now);
         let declined = started.as_ref().err().map(|declined| declined.why);
-        // Who finds the queue full comes again.
+        // A command that finds the queue full is submitted again.
         if declined != Some(NotStarted::Full) {
             self.tell(begun, declined);
         }

@@ -206,11 +206,11 @@ fn nvme(
 
 /// A command as FreeBSD's SD host controllers report it.
 fn mmc(f: &mut fmt::Formatter<'_>, command: &MmcCommand, length: u32) -> fmt::Result {
-    /// Of `flags`: there is a response, of 136 bits, with a CRC, then busy, with the index.
+    /// Bits of `flags`: there is a response, of 136 bits, with a CRC, then busy, with the index.
     const RESPONSE: [u32; 5] = [1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4];
     /// An addressed command with data.
     const ADTC: u32 = 1 << 5;
-    /// Of `dflags`: written, read.
+    /// Bits of `dflags`: written, read.
     const DATA: [u32; 2] = [1 << 0, 1 << 1];
     let [present, long, crc, busy, index] = RESPONSE;
     let response = match command.response {

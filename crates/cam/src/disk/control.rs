@@ -52,8 +52,8 @@ where
         tags
     }
 
-    /// Starts nothing until [`release`](Self::release) has been called as often as this. Requests
-    /// are accepted, and commands in flight end.
+    /// Starts nothing until [`release`](Self::release) has been called as many times as this.
+    /// Requests are still accepted, and commands in flight still end.
     pub fn freeze(&mut self) {
         self.frozen += 1;
         self.queue.hold();
@@ -96,13 +96,14 @@ where
         Ok(())
     }
 
-    /// Call this if a scan found that the unit has another shape: another size, or a cache that was
-    /// switched. Pending requests keep to the old shape, and the unit refuses what it no longer
+    /// Call this if a scan found that the unit has a different shape: another size, or a cache that
+    /// was switched. Pending requests keep to the old shape, and the unit refuses what it no longer
     /// has.
     ///
     /// # Errors
     /// [`CamError::BlockSize`] for blocks of another size and [`CamError::NotADisk`] for another
-    /// unit, because those are other disks; otherwise as [`new`](Self::new). The disk is unchanged.
+    /// unit, because those are different disks; otherwise as [`new`](Self::new). The disk is
+    /// unchanged.
     pub fn reshape(&mut self, shape: Shape) -> Result<(), CamError> {
         let Shape { unit, block_size, .. } = shape;
         if unit != self.shape.unit {

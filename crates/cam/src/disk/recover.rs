@@ -36,7 +36,7 @@ pub struct Statistics {
     pub medium_errors: u64,
     /// Hardware errors, including repeated ones.
     pub hardware_errors: u64,
-    /// Commands that the device aborted and asked to have again.
+    /// Commands that the device aborted and asked to be sent again.
     pub aborted_commands: u64,
     /// Events reported by the device: unit attentions.
     pub unit_attentions: u64,
@@ -107,8 +107,8 @@ where
             Action::Start if !can_start => return false,
             Action::Start => (&mut tries.paused, START_TRIES, 0),
             Action::Throttle if !alone => {
-                // As many as the device had when it said so; the next end makes room. Each such
-                // turn needs another command's end, so it needs no count.
+                // As many as the device had when it reported this; the next end makes room. Each
+                // such retry needs the end of another command, so it need not be counted.
                 (self.openings, self.good_since) = (openings, 0);
                 self.queue.wait(index, true);
                 return true;

@@ -80,7 +80,7 @@ where
                 }
             }
             Err(why) => {
-                // What asked for it fails by itself then.
+                // The command that asked for it then fails by itself.
                 self.rescue.is_refused = true;
                 self.end_rescue();
                 if why == NotStarted::Gone {

@@ -58,7 +58,7 @@ impl Single {
             Operation::Write => self.writes && !force_unit_access,
             Operation::Flush | Operation::Delete => false,
         };
-        // No length is longer than the disk, so the subtraction is behind its condition.
+        // The subtraction cannot underflow: lengths beyond the disk have failed by then.
         fits && plain
             && request.crypto.is_none()
             && u64::from(request.data.len()) == length
@@ -92,7 +92,7 @@ where
         let Some((index, wish)) = self.queue.pop_wish() else { return Err(Refused::Full) };
         wish.begin(request, self.range_shift, Standing::Single);
         let token = next_token(&mut wish.number);
-        // Of the request and not of the wish: so what was just noted is not read again.
+        // From the request and not the wish, so that what was just stored is not read back.
         let blocks = (request.length >> self.range_shift) as u32;
         let range = (request.offset >> self.range_shift, blocks);
         let order = order::<P::Protocol>(request.operation, range, request.data);

@@ -74,7 +74,7 @@ fn a_frozen_disk_takes_requests_and_starts_none() {
     assert_eq!(disk.poll(at(4)).map(|done| done.token), Some(1));
     let fast = carry_through(&mut disk, &[request(Operation::Read, 0, 1, 5)]);
     assert_eq!(fast[0].result, Ok(()));
-    // A frozen disk whose unit is gone tells so.
+    // A frozen disk whose unit is gone says so.
     disk.freeze();
     disk.submit(&request(Operation::Read, 1, 1, 6), at(5)).unwrap();
     disk.lose();
@@ -89,7 +89,7 @@ fn a_unit_that_wants_to_be_started_is() {
     let requests = [request(Operation::Read, 0, 1, 0), request(Operation::Read, 1, 1, 1)];
     let done = carry_through(&mut first, &requests);
     assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}");
-    // Both met it, one command starts it, and it takes its time then.
+    // Both commands meet it, one starts the unit, and the unit then takes a while.
     assert_eq!(started(&first), [0x28, 0x28, 0x1B, 0x28, 0x28, 0x28]);
     assert_eq!(first.statistics().starts, 1);
     assert_eq!(first.port.started[2].payload.0[4], 1, "START");
@@ -147,7 +147,7 @@ fn tags_go_down_and_slowly_up() {
         carry_through(&mut disk, &[request(Operation::Read, 0, 1, token)]);
     }
     assert_eq!(disk.tags().openings, 4, "one more after 64 good ones");
-    // Chosen by hand, as camcontrol tags -N: that is the most there will be.
+    // Set by hand, as with `camcontrol tags -N`: that is then the maximum.
     assert_eq!(disk.set_tags(3), 3);
     for token in 0..100 {
         carry_through(&mut disk, &[request(Operation::Read, 0, 1, token)]);
@@ -168,7 +168,7 @@ fn a_disk_may_get_another_size() {
     assert_eq!(disk.submit(&beyond, at(1)), Err(Refused::Invalid(BlockError::OutOfRange)));
     let write = request(Operation::Write, 0, 1, 0);
     assert_eq!(disk.submit(&write, at(1)), Err(Refused::Invalid(BlockError::WriteProtected)));
-    // Other blocks or another unit are another disk.
+    // Another block size or another unit means a different disk.
     assert!(disk.reshape(Shape { block_size: 512, ..SHAPE }).is_err());
     assert!(disk.reshape(Shape { unit: 5, ..SHAPE }).is_err());
     assert_eq!(disk.geometry().blocks, 10);

@@ -1,4 +1,4 @@
-//! What is told of commands, and that telling changes nothing.
+//! What is reported about commands, and that reporting changes nothing.
 
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -23,7 +23,7 @@ use crate::{run, scan};
 
 const PATH: Path = Path { bus: 0, target: 0, lun: 0 };
 
-/// A tracer, and what it told.
+/// A tracer, and what it reported.
 fn tracer(flags: Flags, scope: Scope) -> (Tracer, Rc<RefCell<Vec<String>>>) {
     let told: Rc<RefCell<Vec<String>>> = Rc::default();
     let lines = Rc::clone(&told);
@@ -32,7 +32,7 @@ fn tracer(flags: Flags, scope: Scope) -> (Tracer, Rc<RefCell<Vec<String>>>) {
     (Tracer::new(Some(Rc::new(Switch::new(flags, scope, console))), origin), told)
 }
 
-/// READ(10) of a block, TEST UNIT READY's kin without data for odd numbers.
+/// READ(10) of a block; for odd numbers SYNCHRONIZE CACHE(10), without data.
 fn command(number: u32) -> Command<Scsi> {
     let data = Data::One(DmaSlice { address: BASE + DATA as u64, len: 4096 });
     let read = [0x28, 0, 0, 0, 0, number as u8, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
@@ -129,7 +129,7 @@ fn calls_and_queues_are_told_around_a_command() {
     let (tracer, told) = tracer(all, Scope::All);
     let mut port = Fake::new(1, 16384, 4096);
     port.script.push_back(Fate::Short(512));
-    // A full queue is not told: the command comes again.
+    // A full queue is not reported: the command comes again.
     port.not_started.extend([NotStarted::Full, NotStarted::Full]);
     results(&mut Traced::new(&mut port, tracer), 1);
     let golden = "\
@@ -286,9 +286,9 @@ fn flags_and_scopes_are_freebsds() {
     let bus = Path::of_bus(2);
     assert_eq!(Scope::Of(bus).to_string(), "2:-1:ffffffff");
     assert_eq!(Scope::Of(Path { lun: 0x1F, ..PATH }).to_string(), "0:0:1f");
-    // A bus is not what a unit's scope is about.
+    // A unit's scope does not cover its bus.
     assert!(!Scope::Of(PATH).covers(Path::of_bus(0)) && Scope::Of(bus).covers(bus));
-    // Without a switch nothing is counted or told, and a probe goes on.
+    // Without a switch nothing is counted or reported, and a probe goes on.
     let origin = Origin { periph: "noperiph".into(), sim: "ahcich0".into(), path: bus };
     assert_eq!(origin.to_string(), "(noperiph:ahcich0:0:-1:ffffffff): ");
     let mut probing = Probing::new(Tracer::new(None, origin), "PROBE_");

@@ -35,7 +35,7 @@ pub(crate) enum Fate {
     Status(u8),
     /// Not carried out: another end.
     End(Ended),
-    /// Carried out but so many bytes short.
+    /// Carried out, but this many bytes short.
     Short(u32),
     /// Not ended until released.
     Hold,
@@ -60,14 +60,14 @@ pub(crate) struct Fake {
     memory: DmaRegion,
     block_size: usize,
     pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
-    /// Fates of the next commands in order of their start; when it is empty all is good.
+    /// Fates of the next commands, in order of their start; when it is empty, all end well.
     pub(crate) script: VecDeque<Fate>,
     pub(crate) started: Vec<Command<Scsi>>,
     in_flight: VecDeque<(Command<Scsi>, Fate)>,
     failure: Failure<Scsi>,
     rung: usize,
     pub(crate) rings: usize,
-    /// Answers to the next starts that are not to be taken.
+    /// Why the next commands are not accepted.
     pub(crate) not_started: VecDeque<NotStarted>,
     /// Ends the youngest command first.
     pub(crate) backwards: bool,
@@ -261,7 +261,7 @@ pub(crate) const SHAPE: Shape = Shape {
     write_protected: false,
 };
 
-/// A disk with so many slots, at most 16 KiB per command.
+/// A disk with this many slots, at most 16 KiB per command.
 pub(crate) fn disk(slots: u32) -> Disk<Fake> {
     shaped(SHAPE, slots, 16384, &DiskOptions::default())
 }
@@ -300,7 +300,7 @@ pub(crate) fn at(milliseconds: u64) -> Instant {
     Instant::from_nanos(milliseconds * 1_000_000)
 }
 
-/// Submits, rings, and polls until nothing is owed any more; time goes where the disk asks.
+/// Submits, rings, and polls until nothing is owed any more; time moves on as the disk asks.
 pub(crate) fn carry_through(disk: &mut Disk<Fake>, requests: &[Request]) -> Vec<Completion> {
     let mut now = at(1);
     for request in requests {

@@ -1,5 +1,5 @@
-//! The scheduler before a disk that serves one command after another, in the order it got them: the
-//! worst for whoever comes last.
+//! The scheduler in front of a disk that serves commands one by one, in the order it got them: the
+//! worst case for whoever comes last.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

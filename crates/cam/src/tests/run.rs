@@ -9,7 +9,7 @@ use flysch_api::machine::{Clock, Instant, Wake};
 use super::fake::{Fake, Fate, at};
 use crate::{Family, run};
 
-/// Goes to every instant that is waited for.
+/// A clock that skips to every instant that is waited for.
 pub(super) struct Skipping(Cell<Instant>);
 
 impl Skipping {

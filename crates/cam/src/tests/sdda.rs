@@ -39,7 +39,7 @@ fn errors_of_the_device_status() {
     assert_eq!(bad.trouble, Trouble::Medium);
     assert_eq!(answered(1 << 19).action, Action::Retry(u8::MAX));
     assert_eq!(answered(0x900).action, Action::Retry(u8::MAX), "no error that is named");
-    // What is for ever goes before what may pass.
+    // Permanent errors take precedence over those that may pass.
     assert_eq!(answered(1 << 26 | 1 << 19).action, Action::Fail);
 }
 

@@ -8,7 +8,7 @@ use super::fake::{DATA, Fake, Fate, SHAPE, at, request};
 use crate::share::{Lane, Member};
 use crate::{Disk, DiskOptions, Shape};
 
-/// Two disks on other units of one port with so many slots.
+/// Two disks on different units of one port with this many slots.
 fn two(slots: u32) -> (Lane<Fake>, [Disk<Member<Fake>>; 2]) {
     let lane = Lane::new(Fake::new(slots, 16384, SHAPE.block_size));
     let disk = |unit| {

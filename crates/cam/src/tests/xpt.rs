@@ -92,7 +92,7 @@ fn a_scan_tells_what_came_what_went_and_what_is_another() {
     let path = Path { bus: 0, target: 9, lun: 0 };
     assert_eq!(told(&table.scanned(path.target(), vec![])), [("da2".into(), Change::Gone)]);
     assert_eq!(table.units().filter(|unit| unit.path.bus == 0).count(), 4);
-    // What is outside of the scope is not taken.
+    // What is outside the scope is ignored.
     assert_eq!(table.scanned(path, vec![ssd(0), ssd(7)]), vec![]);
 }
 
@@ -107,7 +107,7 @@ fn controllers_come_and_go() {
     let (bus, event) = table.add_bus("ahcich");
     assert_eq!((bus, event.code), (0, Async::PathRegistered));
     assert_eq!(table.buses()[0].to_string(), "scbus0 on ahcich1 bus 0:");
-    // The numbers of what went are free again.
+    // The numbers of what has gone are free again.
     table.scanned(Path::of_bus(0), vec![described(0, "DISK", "ada")]);
     assert_eq!(table.named("ada1").map(|unit| unit.path.bus), Some(0));
     assert_eq!(table.named("pass0").map(|unit| unit.path.bus), Some(0));

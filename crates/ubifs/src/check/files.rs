@@ -1,4 +1,4 @@
-//! Names against inodes, and inodes against what belongs to them.
+//! Checks names against inodes, and inodes against what belongs to them.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl<V: Volume> Check<'_, V> {
                     let problem = format!("its key in the index is {key}: no lookup finds it");
                     self.tell_inode(Severity::Lost, problem, node);
                 }
-                // The inode under its own key, if there is one, came first.
+                // The node under the inode's own key, if there is one, came first.
                 infos.entry(key.inode()).or_insert(Info::new(at, said));
             }
             ControlFlow::Continue(())
@@ -110,7 +110,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Takes what an inode node says, and checks what it alone can show.
+    /// Records what an inode node says, and checks it on its own.
     fn said(&mut self, node: &InodeNode<'_>, at: Location) -> Said {
         let inode = node.key.inode();
         for problem in impossible(node) {
@@ -314,7 +314,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Checks that no committed inode has a higher number than the highest given out.
+    /// Checks that no committed inode number exceeds the highest one given out.
     fn highest_inode(&mut self, infos: &Infos) {
         let Some(chosen) = &self.fs.master else { return };
         let highest = chosen.master.highest_inode;
@@ -357,7 +357,7 @@ impl Info {
     }
 }
 
-/// What is impossible in an inode node by itself.
+/// What is impossible in an inode node, judged on its own.
 pub(crate) fn impossible(node: &InodeNode<'_>) -> Vec<String> {
     let kind = FileKind::from_mode(node.mode);
     let is_xattr = node.flags.contains(InodeFlags::XATTR);
@@ -382,7 +382,7 @@ pub(crate) fn impossible(node: &InodeNode<'_>) -> Vec<String> {
     wrong.map(|(_, problem)| format!("impossible {problem}")).collect()
 }
 
-/// The inodes that a path leads to. Each inode is judged once, by its first name.
+/// Whether a path leads to each inode. Each inode is judged once, by its first name.
 fn reachable(infos: &Infos) -> BTreeMap<u32, bool> {
     let mut known = BTreeMap::from([(ROOT_INODE, infos.contains_key(&ROOT_INODE))]);
     for &start in infos.keys() {
@@ -395,7 +395,7 @@ fn reachable(infos: &Infos) -> BTreeMap<u32, bool> {
             let Some(info) = infos.get(&inode).filter(|info| info.parent != 0) else {
                 break false;
             };
-            // Not reachable while on the way: a second visit means a cycle.
+            // Counts as unreachable while its path is followed: a second visit means a cycle.
             known.insert(inode, false);
             way.push(inode);
             inode = info.parent;

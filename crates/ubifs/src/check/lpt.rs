@@ -1,4 +1,4 @@
-//! The tree of LEB properties itself.
+//! Checks the tree of LEB properties itself.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -33,7 +33,7 @@ impl<V: Volume> Check<'_, V> {
         let (fs, format) = (self.fs, self.fs.lpt?);
         let master = &fs.master.as_ref()?.master;
         if fs.superblock().leb_count > fs.store.access.lebs {
-            // Reported already; properties of any number of LEBs would take any amount of memory.
+            // Already reported; the properties of so many LEBs could take any amount of memory.
             return None;
         }
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
@@ -98,7 +98,7 @@ impl<V: Volume> Walk<'_, '_, V> {
         None
     }
 
-    /// An inner node with its expected `number`, above leaves from `first` on.
+    /// Checks an inner node, which should have this `number`, above the leaves from `first` on.
     fn nnode(&mut self, place: LptPlace, level: u32, (number, first): (u32, u32)) {
         // Each inner node exists once; more visits mean a cycle.
         self.visits += 1;

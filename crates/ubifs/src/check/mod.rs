@@ -76,7 +76,7 @@ impl<V: Volume> Check<'_, V> {
         self.findings.push(Finding { inode: Some(Inode(inode.into())), ..found });
     }
 
-    /// Checks what the superblock says but reading does not need; opening has judged the layout.
+    /// Checks the superblock fields that reading does not need; opening has checked the layout.
     fn superblock(&mut self) {
         let code = self.fs.store.superblock.default_compression;
         if let Compression::Unknown(_) = Compression::from_code(code) {

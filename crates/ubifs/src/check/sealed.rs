@@ -10,7 +10,7 @@ use crate::crypt::{FileCipher, Use};
 use crate::file::unpack;
 use crate::sealed::{Names, decrypt_block};
 
-/// Ciphers of the inodes used last; a cipher is `None` without its key.
+/// Ciphers of the most recently used inodes; a cipher is `None` without its key.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     content: Option<(u32, Option<FileCipher>)>,

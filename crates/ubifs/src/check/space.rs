@@ -1,4 +1,4 @@
-//! LEB properties against the content of the LEBs, and their sums against the master node.
+//! Checks LEB properties against the content of LEBs, and their sums against the master node.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,7 +16,7 @@ use super::tree::Usage;
 use crate::access::Scratch;
 use crate::scan::{Item, Scan};
 
-/// Smallest write that deserves space (`MIN_WRITE_SZ`).
+/// Least data that UBIFS writes to the flash (`MIN_WRITE_SZ`).
 const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
 
 /// Sums over the main area, as in the master node.
@@ -129,7 +129,7 @@ impl<V: Volume> Check<'_, V> {
                 if known.index { ("index", "no index nodes") } else { ("data", "index nodes") };
             format!("a LEB of {flag}, yet it holds {holds}")
         } else if known.index && known.free + known.dirty == free + dirty {
-            // Index nodes are also written into gaps, so only the sum is kept.
+            // Index nodes are also written into gaps, so only the sum has to agree.
             return;
         } else if known.free != free || known.dirty != dirty {
             format!(

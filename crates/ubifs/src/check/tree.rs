@@ -1,4 +1,4 @@
-//! The committed index against the nodes it leads to.
+//! Checks the committed index against the nodes it leads to.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -15,7 +15,7 @@ use crate::index::{Visit, location};
 use crate::location::Location;
 use crate::overlay::Overlay;
 
-/// What the index uses of the main area.
+/// How the index uses the main area.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     /// Bytes in use, by LEB.
@@ -72,7 +72,7 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
         if !is_moved && !is_renamed {
             self.usage.live.insert(branch.lnum);
         }
-        // The nodes a file still has are checked with it; only those the journal replaced remain.
+        // The nodes a file still has are checked with it; this leaves those the journal replaced.
         if let (true, Err(fault)) = (is_moved, self.verify(branch)) {
             let mut found = fault.finding_of(Severity::Inconsistent, branch.key.inode());
             found.problem = format!(
@@ -112,9 +112,9 @@ impl<V: Volume> Leaves<'_, '_, V> {
 }
 
 impl<V: Volume> Check<'_, V> {
-    /// Whether nothing in a LEB is in use any more since the commit: garbage collection moved it,
-    /// or the journal replaced it. Such a LEB may be emptied, and reused for anything, even by a
-    /// commit that was not completed; what the last commit says about it is then outdated.
+    /// Whether everything in a LEB has gone out of use since the commit: garbage collection moved
+    /// it, or the journal replaced it. Such a LEB may be emptied, and reused for anything, even by
+    /// a commit that was not completed; what the last commit says about it is then outdated.
     pub(super) fn is_given_up(&self, usage: &Usage, lnum: u32) -> bool {
         let written = self.fs.is_unclean() || !self.fs.store.overlay.is_empty();
         written && !usage.live.contains(&lnum)

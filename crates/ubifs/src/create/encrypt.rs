@@ -19,7 +19,7 @@ pub(super) struct Encryption {
     policy: Policy,
     masters: Vec<MasterKey>,
     entropy: [u8; 32],
-    /// For the file asked for last.
+    /// Ciphers for the file asked for last.
     names: Option<(u32, FileCipher)>,
     contents: Option<(u32, FileCipher)>,
 }
@@ -98,7 +98,7 @@ impl<S: LebSink> Builder<S> {
                 CreateError::Options(OptionsError::Encryption { key: policy.key, source })
             })?;
         }
-        // As Linux makes them: older format versions do not know encryption.
+        // As Linux does: older format versions do not have encryption.
         self.superblock.flags.0 |= SuperblockFlags::ENCRYPTION.0 | SuperblockFlags::DOUBLE_HASH.0;
         if self.superblock.format_version < 5 {
             self.superblock.format_version = 5;

@@ -18,30 +18,30 @@ pub enum OptionsError {
     MinIo(u32),
     /// The LEB size, in bytes, is not allowed.
     LebSize(u32),
-    /// The LEB size is not a multiple of the minimum I/O unit: both in bytes.
+    /// The LEB size is not a multiple of the minimum I/O unit; both in bytes.
     LebMultiple(u32, u32),
-    /// The maximum of LEBs is below what UBIFS needs: the maximum, and the least.
+    /// The maximum LEB count is not allowed: the count, and the minimum.
     LebsMax(u32, u32),
     /// The fan-out is not allowed: the fan-out, and the largest allowed.
     Fanout(u32, u32),
-    /// The number of orphan LEBs is not allowed: that number, and the LEBs in all.
+    /// The number of orphan LEBs is not allowed: that number, and the maximum LEB count.
     OrphanLebs(u32, u32),
-    /// The bytes reserved for the super-user are too many.
+    /// Too many bytes are reserved for the super-user.
     Reserved(u64),
-    /// The size of the journal is not allowed: its bytes, the least and the most.
+    /// The size of the journal is not allowed: its bytes, the minimum and the maximum.
     Journal(u64, u64, u64),
-    /// The number of log LEBs is not allowed: that number, and the fewest with this journal.
+    /// The number of log LEBs is not allowed: that number, and the minimum for this journal.
     Log(u32, u32),
-    /// An empty file system needs more LEBs than the maximum.
+    /// An empty file system needs more LEBs than the maximum LEB count.
     Empty {
         /// LEBs that an empty file system takes.
         needed: u32,
-        /// The maximum of LEBs.
+        /// The maximum LEB count.
         max: u32,
     },
-    /// The maximum of LEBs is not usable.
+    /// The maximum LEB count is not usable.
     Grown {
-        /// The maximum of LEBs.
+        /// The maximum LEB count.
         max: u32,
         /// Why not.
         source: LayoutError,
@@ -59,7 +59,7 @@ pub enum OptionsError {
         /// Why not.
         source: vfs::FsError,
     },
-    /// The signer made no signature.
+    /// The signer could not make a signature.
     Signer(Box<dyn Error + Send + Sync>),
     /// LEBs of this size, in bytes, have no room for the signature.
     SignatureRoom(u32),
@@ -108,7 +108,7 @@ impl fmt::Display for OptionsError {
 }
 
 impl OptionsError {
-    /// Whether the maximum of LEBs ([`CreateOptions::leb_count_max`](super::CreateOptions)) is to
+    /// Whether the maximum LEB count ([`CreateOptions::leb_count_max`](super::CreateOptions)) is to
     /// blame, so that a larger one helps.
     pub fn wants_more_lebs(&self) -> bool {
         matches!(self, Self::LebsMax(..) | Self::Empty { .. } | Self::Grown { .. })

@@ -57,9 +57,9 @@ pub struct CreateOptions {
     pub space_fixup: bool,
     /// Names carry cookies, as in file systems made by Linux: format version 5 instead of 4.
     pub double_hash: bool,
-    /// Hash algorithm for nodes. What they depend on has an HMAC
+    /// Hash algorithm for nodes. What vouches for the hashes is an HMAC
     /// ([`Builder::authenticated`](super::Builder::authenticated)) or a signature
-    /// ([`Builder::signed`](super::Builder::signed)); format version 5, with cookies.
+    /// ([`Builder::signed`](super::Builder::signed)). Implies format version 5, with cookies.
     pub authentication: Option<HashAlgorithm>,
     /// Unique id; derived from the content if `None`.
     pub uuid: Option<[u8; 16]>,
@@ -265,7 +265,7 @@ impl Needs {
     /// Sufficient LEBs for the main area, including the index and the LEB for garbage collection.
     pub fn main_lebs(&self, options: &CreateOptions) -> u64 {
         let leb_size = u64::from(options.leb_size);
-        // The end of a LEB loses less than the length of the next node.
+        // The space lost at the end of a LEB is less than the length of the next node.
         let lost = (INODE_NODE_SIZE + INLINE_DATA_MAX) as u64;
         let data = self.bytes.div_ceil(leb_size.saturating_sub(lost).max(1));
         let index_node = (INDEX_NODE_SIZE + options.fanout as usize * options.branch_size())

@@ -49,7 +49,7 @@ pub(super) struct Head<S> {
 }
 
 impl<S: LebSink> Head<S> {
-    /// A head at the start of the main area, which extends to the maximum of LEBs.
+    /// A head at the start of the main area, which extends to the maximum LEB count.
     pub(super) fn new(
         main: Range<u32>,
         superblock: &Superblock,
@@ -80,7 +80,7 @@ impl<S: LebSink> Head<S> {
         self.main.start
     }
 
-    /// The LEB that the next node goes to if it fits there.
+    /// The LEB that the next node goes to if it fits.
     pub(super) fn lnum(&self) -> u32 {
         self.lnum
     }
@@ -142,7 +142,7 @@ impl<S: LebSink> Head<S> {
         self.lnum < self.main.end
     }
 
-    /// Fails if there are more LEBs than the maximum.
+    /// Fails if the LEBs exceed the maximum LEB count.
     pub(super) fn check_room(&self) -> Result<(), CreateError<S::Error>> {
         if self.lnum <= self.main.end {
             return Ok(());
@@ -150,7 +150,7 @@ impl<S: LebSink> Head<S> {
         Err(CreateError::NoSpace { needed: self.lnum.into(), max: self.main.end })
     }
 
-    /// Writes a LEB with this node only.
+    /// Writes a LEB that holds only this node.
     pub(super) fn single(
         &mut self,
         lnum: u32,
@@ -216,7 +216,7 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Derives the id from the content, if it is not given, and marks it as a UUID of version 8,
-    /// made by a rule of its own (RFC 9562).
+    /// the custom format of RFC 9562.
     pub(super) fn finish_uuid(&mut self, superblock: &mut Superblock) {
         let Some(mut digest) = self.digest.take() else { return };
         for field in [superblock.leb_count_max, superblock.leb_size, superblock.min_io_size] {

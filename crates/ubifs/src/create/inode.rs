@@ -258,7 +258,7 @@ impl<S: LebSink> Builder<S> {
     ) -> Result<(), CreateError<S::Error>> {
         let number = self.next_inode()?;
         let creation = self.creation_sequence();
-        // As Linux does, and mkfs.ubifs from 2.3 on; older ones write the type of a directory.
+        // As Linux and mkfs.ubifs 2.3 or later do; older versions write the type of a directory.
         self.name(EntryKind::Xattr, (host, name), number, type_of(FileKind::Regular))?;
         let key = Key::inode_node(number);
         let holder = InodeNode {

@@ -158,7 +158,7 @@ pub(super) fn build(
 /// Dead and dark bytes of a data LEB with `space` bytes free or dirty: space that fits no node, and
 /// space that does not fit every node and so cannot be counted on.
 pub(super) fn unusable(space: u32, write_size: u32) -> (u32, u32) {
-    /// Smallest write that deserves space (`MIN_WRITE_SZ`).
+    /// Least data that UBIFS writes to the flash (`MIN_WRITE_SZ`).
     const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
     let dead = WRITE_MIN.next_multiple_of(write_size);
     let dark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(write_size);

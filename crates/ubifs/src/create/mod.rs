@@ -65,7 +65,7 @@ pub enum CreateError<E> {
     NoSpace {
         /// LEBs that the content and the areas take.
         needed: u64,
-        /// The maximum of LEBs.
+        /// The maximum LEB count.
         max: u32,
     },
     /// No inode numbers are left.
@@ -82,7 +82,7 @@ pub enum CreateError<E> {
 }
 
 impl<E> CreateError<E> {
-    /// Whether a larger maximum of LEBs helps.
+    /// Whether a larger maximum LEB count helps.
     pub fn wants_more_lebs(&self) -> bool {
         match self {
             Self::Options(error) => error.wants_more_lebs(),
@@ -218,7 +218,7 @@ impl<S: LebSink> Builder<S> {
     }
 
     /// Starts a file system whose superblock `signer` signs at the end, as mkfs.ubifs does with a
-    /// certificate: for devices whose key is not at hand. Nodes are hashed as
+    /// certificate: for devices whose key is not available. Nodes are hashed as
     /// [`CreateOptions::authentication`] says.
     ///
     /// # Errors

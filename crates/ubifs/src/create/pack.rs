@@ -75,7 +75,7 @@ fn favor_lzo(
     let compress =
         |method, level, out: &mut [u8]| flysch_compress::compress_at(method, level, block, out);
     let long = compress(Method::Lzo, LZO_THOROUGH, out);
-    // The largest result with which deflate is worth it.
+    // The largest result for which deflate is worth it.
     let room = long.map_or(out.len(), |long| long * (100 - percent.min(99)) as usize / 100);
     let mut short = [0; BLOCK_SIZE as usize];
     match compress(Method::Deflate, level, &mut short[..room]) {

@@ -11,7 +11,7 @@ use flysch_wire::ubifs::{BLOCK_SIZE, Compression, KeyHash};
 use super::*;
 use crate::{OpenOptions, Ubifs};
 
-/// LEBs in memory; those never passed are absent.
+/// LEBs in memory; those never put are absent.
 #[derive(Clone, Debug, Default)]
 struct Lebs {
     leb_size: u32,

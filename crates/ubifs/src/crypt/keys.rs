@@ -30,7 +30,7 @@ pub struct MasterKey {
     identifier: [u8; 16],
 }
 
-/// A length that no master key has.
+/// A length that is not valid for a master key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError {
     /// Its length in bytes.
@@ -51,7 +51,7 @@ impl MasterKey {
     /// bytes of its double SHA-512, as in fscrypt's tools.
     ///
     /// # Errors
-    /// The length is not one of a key.
+    /// The length is not valid for a master key.
     pub fn new(bytes: &[u8], descriptor: Option<[u8; 8]>) -> Result<Self, KeyError> {
         if !(KEY_MIN..=KEY_MAX).contains(&bytes.len()) {
             return Err(KeyError { length: bytes.len() });

@@ -1,9 +1,9 @@
 //! Encryption of names and content (fscrypt).
 //!
 //! A directory has a policy: which master key, and which modes. The context of every file below it
-//! ([`Context`], the extended attribute `c`) holds the policy and a nonce of the file's own. The
-//! two determine the file's key ([`keys`]), and the mode its use ([`cipher`]). Names and symlink
-//! targets are padded before encryption ([`names`]), and content is compressed.
+//! ([`Context`], the extended attribute `c`) holds the policy and a nonce of the file's own. These
+//! two determine the file's key ([`keys`]), and the mode determines its use ([`cipher`]). Names and
+//! symlink targets are padded before encryption ([`names`]), and content is compressed.
 //!
 //! Facts: Linux `fs/crypto` and `Documentation/filesystems/fscrypt.rst`.
 
@@ -123,7 +123,8 @@ const DIRECT_KEY: u8 = 4;
 
 impl Policy {
     /// A policy that Linux accepts: the mode for content determines that for names, and names are
-    /// padded to 4, 8, 16 or 32 bytes. `None` for another padding or a mode for names.
+    /// padded to 4, 8, 16 or 32 bytes. `None` for any other padding, or if `contents` is a mode for
+    /// names.
     pub fn new(key: KeyName, contents: CipherMode, padding: usize) -> Option<Self> {
         let names = match contents {
             CipherMode::Aes256Xts => CipherMode::Aes256Cts,
@@ -135,7 +136,7 @@ impl Policy {
         Some(Self { key, contents: contents.code(), names: names.code(), flags })
     }
 
-    /// Names are padded to a multiple of this, bytes.
+    /// Names are padded to a multiple of this many bytes.
     pub(crate) fn padding(&self) -> usize {
         4 << (self.flags & PADDING)
     }
@@ -186,7 +187,7 @@ impl Context {
         let &[version, contents, names, flags, ref rest @ ..] = bytes else { return None };
         let (key, nonce) = match (version, bytes.len()) {
             (1, 28) => (KeyName::Descriptor(*rest.first_chunk()?), &rest[8..]),
-            // UBIFS has no data units of another size than a block.
+            // In UBIFS, a data unit is always one block.
             (2, 40) if rest[..4] == [0; 4] => {
                 (KeyName::Identifier(*rest[4..].first_chunk()?), &rest[20..])
             }

@@ -120,7 +120,7 @@ fn adiantum() {
     }
 }
 
-/// xfstests has a key of the bytes 1 to 64, and its identifier in version 2 (`common/encrypt`).
+/// xfstests has a key made of the bytes 1 to 64, and its version 2 identifier (`common/encrypt`).
 #[test]
 fn what_policies_call_a_key() {
     let bytes: Vec<u8> = (1..=64).collect();

@@ -59,7 +59,7 @@ impl Plan {
         self.tell(fs, action, ("root directory", None), (ROOT_INODE, problem));
         let old = self.files.insert(ROOT_INODE, directory());
         self.dropped.extend(old.and_then(|file| file.at));
-        // Drop the names in what was there instead.
+        // Drop the names in whatever was there instead.
         for number in 0..self.names.len() {
             if self.names[number].key.inode() == ROOT_INODE && !self.names[number].dropped {
                 self.drop_name(fs, number, "its directory is gone");

@@ -282,7 +282,7 @@ fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
     Ok(())
 }
 
-/// The change for a finding about structures below files; `None`: files are examined one by one.
+/// The change for a finding about structures below files; `None` for files, examined one by one.
 fn change_of<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> Option<Change> {
     let (level, action) = match finding.structure {
         "index node" | "index" | "log" | "reference node" => {
@@ -317,7 +317,7 @@ fn is_misleading<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> bool {
     fs.master.is_none() || field.is_some_and(|field| fields.contains(&field))
 }
 
-/// Whether the LEB a finding is about holds the index.
+/// Whether the LEB that a finding is about holds index nodes.
 fn is_index_leb<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> bool {
     let mut scratch = Scratch::new();
     let Some(lnum) = finding.place.leb else { return false };

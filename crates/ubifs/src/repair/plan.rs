@@ -41,7 +41,7 @@ pub(super) struct File {
     pub(super) at: Option<Location>,
     /// `None`: cannot be kept.
     pub(super) said: Option<Said>,
-    /// The size stored differs: data was written after the inode.
+    /// The stored size differs: data was written after the inode.
     pub(super) grown: bool,
     /// Blocks of content belong to it, although it is not a regular file.
     pub(super) has_blocks: bool,
@@ -52,7 +52,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// An inode of which only the place is known.
+    /// An inode known only by its place.
     pub(super) fn new(at: Option<Location>) -> Self {
         Self { at, said: None, grown: false, has_blocks: false, end: 0, reached: false }
     }
@@ -82,8 +82,8 @@ pub(super) struct Plan {
     pub(super) dropped: Vec<Location>,
     /// LEBs of the journal in which nodes were lost.
     pub(super) damaged_buds: Vec<u32>,
-    /// Good inode nodes that the index has under the number of another inode: their own numbers and
-    /// places.
+    /// Good inode nodes that the index lists under the number of another inode: their own numbers
+    /// and places.
     pub(super) misfiled: Vec<(u32, Location)>,
 }
 
@@ -116,7 +116,7 @@ impl Plan {
         !self.files.values().any(|file| file.said.is_some() && file.at.is_some())
     }
 
-    /// Puts the changes below files before the others.
+    /// Puts the changes to structures below the files before the others.
     pub(super) fn add_structures(&mut self, mut structures: Vec<Change>) {
         structures.append(&mut self.report.changes);
         self.report.level = structures.iter().map(|change| change.level).max();

@@ -25,7 +25,7 @@ impl Plan {
     /// Reads every inode and block.
     pub(super) fn read_nodes<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut leaves = Vec::new();
-        // What this index misses, the rebuilt one reaches.
+        // What this index does not reach, the rebuilt one does.
         let _ = fs.store.nodes(Key::MIN, Key::MAX, &mut |key, at| {
             leaves.push((key, at));
             ControlFlow::Continue(())
@@ -73,7 +73,7 @@ impl Plan {
         };
         let misplaced = problem.is_none() && !key.is_inode_node();
         if misplaced && self.file(inode).is_none() {
-            // Under the key of its number it can be found again.
+            // Under the key for its number, lookups find it again.
             let problem = format!("its key in the index is {key}: no lookup finds it");
             let action = (Level::Safe, "it gets the key of its inode".into());
             self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
@@ -90,7 +90,7 @@ impl Plan {
             self.dropped.push(at);
             let action = (Level::DangerDefault, "the inode is dropped".into());
             self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
-            // A damaged index may also lead to a good one.
+            // A damaged index may also lead to a good node of this inode.
             if self.file(inode).is_some() {
                 return;
             }
@@ -220,8 +220,8 @@ impl Plan {
 
     /// Compares the type in each name with its inode.
     ///
-    /// The inode says what it is, and Linux looks at nothing else when it looks up a name. So a
-    /// name gets the type of its inode, if its inode counts it among its links; if not, the inode
+    /// The inode says what it is, and Linux considers nothing else when it looks up a name. So a
+    /// name gets the type of its inode if the inode counts it among its links; if not, the inode
     /// number is just as likely to be wrong. Linux does not accept an entry with an unknown type.
     fn judge_types<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut links: BTreeMap<u32, u32> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Wrong fields under correct checksums, and what a repair makes of them.
+//! Wrong fields under correct checksums, and how a repair handles them.
 
 use std::format;
 use std::vec::Vec;
@@ -199,8 +199,8 @@ fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
     assert!(fs.lookup(ROOT, b"lost+found").is_ok());
 }
 
-/// The index has an inode under a key with more than its number: a lookup of the inode fails, but a
-/// walk of the index meets it.
+/// The index lists an inode under a key that holds more than its number: a lookup of the inode
+/// fails, but a walk over the index meets it.
 #[test]
 fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     let mut memory = filled();
@@ -210,7 +210,7 @@ fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     let mut key = [0; 8];
     key[..4].copy_from_slice(&(file.0 as u32).to_le_bytes());
     let (node, at) = branch(&memory, key).0;
-    // After LEB, offset, length and number.
+    // The rest of the key, after LEB, offset, length and number.
     memory.lebs[node.0].as_mut().unwrap()[at + 16] = 5;
     memory.seal(node);
     let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();

@@ -173,8 +173,8 @@ fn a_lost_log_tree_or_index_costs_no_file() {
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
 }
 
-/// The key of a branch names an inode that does not exist: the index has one inode fewer than names
-/// lead to, but the node itself is good.
+/// The key of a branch names an inode that does not exist: the index lacks an inode that names lead
+/// to, but the node itself is good.
 #[test]
 fn an_inode_that_the_index_has_under_another_number_is_found() {
     let mut fs = UbifsMut::open(filled()).unwrap();
@@ -263,7 +263,7 @@ pub(super) fn spoil(mut memory: Memory, random: &mut SplitMix64) -> Memory {
     memory
 }
 
-/// A superblock that claims a thousand million LEBs: a check visits only those that exist.
+/// A superblock that claims 2^30 LEBs: a check visits only those that exist.
 #[test]
 fn lebs_that_the_volume_does_not_have_cost_nothing() {
     let mut memory = filled();

@@ -1,4 +1,4 @@
-//! The journal counts as far as it was written.
+//! The journal is valid as far as it was written.
 
 use std::format;
 use std::string::{String, ToString};

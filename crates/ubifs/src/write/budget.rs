@@ -1,8 +1,9 @@
 //! How much space can still be promised.
 //!
-//! Accepted content must find space later, however it compresses and however the index grows. So
-//! cached content counts at its worst case, three times the size of the index is reserved for the
-//! index, and one LEB each for every journal head, garbage collection and deletions.
+//! Content that was accepted must fit later, however badly it compresses and however much the index
+//! grows. So cached content counts at its worst case, three times the size of the index is reserved
+//! for the index, and one LEB each for every journal head, for garbage collection and for
+//! deletions.
 
 use flysch_wire::ubifs::{
     BLOCK_SIZE, DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, JOURNAL_HEADS, NODE_ALIGNMENT,
@@ -81,7 +82,7 @@ impl Budget<'_> {
             .fold(self.space.len() * leb_size, |left, part| left.saturating_sub(*part))
     }
 
-    /// Whether `need` fits beside what was promised.
+    /// Whether `need` fits in addition to what was promised.
     pub(super) fn fits(&self, need: Need) -> bool {
         let outstanding = self.waiting;
         let leaves = outstanding.leaves + need.leaves;
@@ -111,7 +112,7 @@ impl Budget<'_> {
     pub(super) fn blocks(&self) -> (u64, u64) {
         let leb_size = self.leb_size();
         let overhead = leb_size % BLOCK_COST;
-        // One LEB for garbage collection, one for deletions, the index's minimum, the heads'.
+        // One LEB for garbage collection, one for deletions, the index's minimum, one per head.
         let kept = 1 + 1 + INDEX_LEBS_MIN + JOURNAL_HEADS as u64;
         let all = self.space.len().saturating_sub(kept) * (leb_size - overhead);
         let sums = self.space.sums();

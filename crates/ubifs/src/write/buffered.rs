@@ -1,7 +1,7 @@
 //! A volume with the journal's write buffers on top.
 //!
 //! Each journal head appends to its LEB. What does not fill a write unit waits in memory, but reads
-//! through this volume see it already.
+//! through this volume already see it.
 
 use alloc::vec::Vec;
 

@@ -141,7 +141,7 @@ impl Cache {
         }
     }
 
-    /// Files with anything waiting.
+    /// Files that have something waiting.
     pub(super) fn files(&self) -> Vec<u32> {
         let mut files: Vec<u32> = self.blocks.keys().map(|key| key.0).collect();
         files.extend(self.inodes.keys());

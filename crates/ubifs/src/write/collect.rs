@@ -24,8 +24,8 @@ struct Live {
     name: Option<(EntryKind, Box<[u8]>)>,
 }
 
-/// What making room for a journal head changes: buds, the flash, the accounting of LEBs, and the
-/// places of moved nodes.
+/// The state that making room for a journal head changes: buds, the flash, the accounting of LEBs,
+/// and the places of moved nodes.
 #[derive(Debug)]
 pub(super) struct Collector<'s, V> {
     pub(super) heads: Heads<'s, V>,
@@ -66,7 +66,7 @@ impl<V: VolumeMut> Collector<'_, V> {
         self.empty(victim)
     }
 
-    /// Empties a LEB into the place to which the garbage collection head is moved.
+    /// Moves the garbage collection head to `into`, and empties a LEB there.
     pub(super) fn squeeze(&mut self, victim: u32, into: (u32, u32)) -> Result<(), Stop> {
         self.journal.switch_head(&mut self.heads, GC, into)?;
         self.empty(victim)
@@ -115,7 +115,7 @@ impl<V: VolumeMut> Collector<'_, V> {
             let cause = Damage::Field("free and dirty bytes");
             return Err(FsError::Damaged { structure: "LEB properties", place, cause }.into());
         }
-        // Only after the copies are on the flash, and whatever made the other nodes obsolete.
+        // Only once the copies, and whatever made the other nodes obsolete, are on the flash.
         self.heads.sync_heads()?;
         self.heads.store.access.unmap_leb(victim)?;
         let leb_size = self.heads.store.leb_size();

@@ -17,7 +17,7 @@ use crate::location::Location;
 use crate::overlay::Overlay;
 
 impl<V: VolumeMut> StoreMut<V> {
-    /// Commits what changed.
+    /// Commits all changes.
     pub(super) fn commit(&mut self) -> Result<(), FsError> {
         self.writable()?;
         if !self.changed && !self.fs.store.access.volume.appended {

@@ -20,7 +20,7 @@ use crate::sealed::decrypt_block;
 
 /// Shorter content is not compressed (`UBIFS_MIN_COMPR_LEN`).
 const COMPRESS_MIN: usize = 128;
-/// Compression that saves less is not used, bytes (`UBIFS_MIN_COMPRESS_DIFF`).
+/// Compression that saves fewer bytes is not used (`UBIFS_MIN_COMPRESS_DIFF`).
 const SAVING_MIN: usize = 64;
 /// Longest file.
 const SIZE_MAX: u64 = (Key::VALUE_MAX as u64 + 1) * BLOCK_SIZE as u64;
@@ -137,7 +137,7 @@ impl<V: VolumeMut> Files<V> {
         self.cache.files().into_iter().try_for_each(|number| self.write_back(number))
     }
 
-    /// Writes what waits of one file: the inode first, so that its size covers the content.
+    /// Writes what is waiting of one file: the inode first, so that its size covers the content.
     pub(super) fn write_back(&mut self, number: u32) -> Result<(), FsError> {
         let waiting = self.promised();
         let Some(record) = self.cache.inode(number) else { return self.write_blocks(number) };
@@ -149,7 +149,7 @@ impl<V: VolumeMut> Files<V> {
         }
     }
 
-    /// Writes the waiting content of a file whose inode on the flash has its size already.
+    /// Writes the waiting content of a file whose inode on the flash already has its size.
     pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), FsError> {
         if self.cache.blocks_of(number, 0, u32::MAX).next().is_none() {
             return Ok(());
@@ -191,7 +191,7 @@ impl<V: VolumeMut> Files<V> {
         disk.set(key, at)
     }
 
-    /// Makes sure that the cipher of an encrypted file's content is at hand.
+    /// Makes sure that the cipher of an encrypted file's content is loaded.
     pub(super) fn content_cipher(&mut self, record: &Record) -> Result<(), FsError> {
         let number = record.number();
         let is_here = self.cipher.as_ref().is_some_and(|(of, _)| *of == number);

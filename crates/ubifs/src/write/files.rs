@@ -36,7 +36,7 @@ impl<V: VolumeMut> Files<V> {
         Need { bytes: inode_bytes + blocks * BLOCK_COST, leaves: new_blocks }
     }
 
-    /// The space that can be promised besides.
+    /// The space that can still be promised.
     pub(super) fn budget(&self) -> Budget<'_> {
         self.disk.budget(self.promised())
     }

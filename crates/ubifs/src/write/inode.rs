@@ -56,7 +56,7 @@ impl<V: VolumeMut> Files<V> {
         if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
     }
 
-    /// Whether an inode differs from the stored one at most in its times.
+    /// Whether an inode differs from the stored one only in its times, if at all.
     pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, FsError> {
         let Some(record) = self.cache.inode(number) else { return Ok(true) };
         let store = self.disk.store();

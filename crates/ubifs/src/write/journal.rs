@@ -38,7 +38,7 @@ impl Log {
         if lnum + 1 < self.ring.end { lnum + 1 } else { self.ring.start }
     }
 
-    /// Where a reference of `size` bytes goes; `None` if that takes a commit first.
+    /// Where a reference of `size` bytes goes; `None` if a commit must come first.
     fn place(&self, size: u32, leb_size: u32) -> Option<(u32, u32)> {
         let (lnum, offset) = self.head;
         if offset + size <= leb_size {
@@ -174,8 +174,7 @@ impl Journal {
         Ok(Started { log_start, open })
     }
 
-    /// Makes the commit that started the log count: frees the old buds for collection, drops the
-    /// old log.
+    /// Completes the commit that started the log: frees old buds for collection, drops the old log.
     pub(super) fn finish<V: VolumeMut>(
         &mut self,
         heads: &mut Heads<'_, V>,

@@ -1,4 +1,4 @@
-//! The master node: which state counts.
+//! The master node, which says which state counts.
 
 use alloc::vec::Vec;
 

@@ -19,7 +19,7 @@ use crate::access::{Access, Fault, Scratch};
 use crate::location::Location;
 use crate::store::Store;
 
-/// How often a place is read to see whether it reads the same each time.
+/// How many times a place is read to see whether it reads the same each time.
 const LOOKS: usize = 4;
 /// The same without error correction, which would reveal unstable cells.
 const LOOKS_UNCORRECTED: usize = 16;
@@ -136,8 +136,8 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         places.into_iter().all(|at| self.reads_erased(at, &mut scratch))
     }
 
-    /// Whether a place reads the same each time and needs no correction: a write that was cut
-    /// short, even one that seems not to have begun, does not.
+    /// Whether a place reads the same each time and needs no correction. One where a write was cut
+    /// short does not, even if the write seems not to have begun.
     pub(super) fn is_firm(&self, lnum: u32, place: Range<u32>, unit: u32) -> bool {
         let flash = self.volume.flash();
         let read = |bytes: &mut [u8]| flash.read(lnum, place.start, bytes);

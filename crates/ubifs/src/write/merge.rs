@@ -195,7 +195,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         let gaps = |leb: &super::space::Leb| if spare == 0 { leb_size - leb.used } else { 0 };
         let mut left = u64::from(leb_size - end) + spare * u64::from(leb_size);
         left += others().map(|(_, leb)| u64::from(gaps(leb))).sum::<u64>();
-        // Nodes above the moved ones are written as well.
+        // The nodes above the moved ones are also written.
         left /= 2;
         let mut lebs: Vec<(u32, u32, u32)> = others()
             .filter(|(_, leb)| (1..leb_size / 2).contains(&leb.used))
@@ -248,7 +248,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     }
 
     fn merge(&mut self, node: Child, depth: u32) -> Result<Merged, FsError> {
-        /// More levels than a tree verified at opening can have.
+        /// More levels than a tree that was verified at opening can have.
         const DEPTH_MAX: u32 = 64;
         if depth > DEPTH_MAX {
             return Err(self.store.mismatch(node.at, NodeKind::Index).into());

@@ -3,7 +3,7 @@
 //! The committed index stays on the flash unchanged; what changed since the last commit lies on top
 //! of it in memory ([`crate::overlay`]), just as replay would build it. An operation appends its
 //! nodes to the journal and changes the overlay. A commit merges the overlay into a new index,
-//! written beside the old one, and the master node switches over.
+//! written beside the old one, and the master node switches to it.
 //!
 //! Each part of the state is changed only by its own type:
 //!
@@ -24,7 +24,7 @@
 //! |---|---|
 //! | append nodes to the journal | [`heads::Heads`] |
 //! | move a key's node | [`tnc::Tnc`] |
-//! | find room for a journal head, or collect it | [`collect::Collector`] |
+//! | find or collect room for a journal head | [`collect::Collector`] |
 //! | write the next index | [`merge::IndexWriter`]: [`merge`], [`index`], [`gaps`] |
 //! | promise space | [`budget::Budget`], which changes nothing |
 //!
@@ -134,7 +134,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     ///
     /// # Errors
     /// [`MountError::ReadOnly`] for what can be read but not written: authenticated images without
-    /// their key, unknown flags or format versions, damage that cost something.
+    /// their key, unknown flags or format versions, damage that lost something.
     pub fn open(volume: V) -> Result<Self, MountError> {
         Self::open_with(volume, &OpenOptions::default())
     }
@@ -179,7 +179,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.files.disk.fs.store.access.volume.flash_mut()
     }
 
-    /// The volume the file system lies on.
+    /// The volume that holds the file system.
     pub fn volume(&self) -> &V {
         self.files.disk.store().access.volume.flash()
     }

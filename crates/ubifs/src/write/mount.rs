@@ -103,7 +103,7 @@ impl<V: VolumeMut> StoreMut<V> {
         if unclean {
             Recovery { disk: &mut this }.write_back(&buds.ends, &log)?;
         }
-        // Untrusted places have been rewritten, and the other ones held were checked to be stable.
+        // Untrusted places have been rewritten; the other held ones were found to be stable.
         this.fs.store.access.held.clear();
         this.space.take_gc_leb(this.master.node.gc_lnum);
         this.grow()?;
@@ -115,7 +115,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(this)
     }
 
-    /// Refuses what the superblock shows cannot be written.
+    /// Refuses what cannot be written according to the superblock.
     fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
         let superblock = fs.store.superblock;
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);

@@ -1,4 +1,4 @@
-//! Numbers given out: of inodes, and the cookies of entries.
+//! Gives out inode numbers and the cookies of entries.
 
 use flysch_api::vfs::FsError;
 

@@ -81,9 +81,9 @@ impl<V: VolumeMut> StoreMut<V> {
         if self.journal.log.wants_commit(self.superblock()) { self.commit() } else { Ok(()) }
     }
 
-    /// Makes sure, as far as there is dirt to collect, that the index finds the empty LEBs that are
-    /// reserved for it. Before a stop they may have been LEBs emptied by changes that did not reach
-    /// the flash: what these had deleted is in use again.
+    /// Makes sure, as far as there is dirt to collect, that the index finds the empty LEBs reserved
+    /// for it. Before a stop, these may have been LEBs emptied by changes that never reached the
+    /// flash: what those changes had deleted is in use again.
     pub(super) fn make_index_lebs(&mut self) -> Result<(), FsError> {
         for _ in 0..self.space.len() {
             let reserved = self.budget(Need::default()).reserved_index_lebs();
@@ -138,7 +138,7 @@ impl<V: VolumeMut> Files<V> {
         if self.gather(need)? { Ok(()) } else { Err(FsError::NoSpace) }
     }
 
-    /// Packs nodes in use, out of LEBs that are at least an eighth empty, until there is room: the
+    /// Packs the nodes in use from LEBs that are at least an eighth empty, until there is room: the
     /// index needs whole LEBs, and the end of each LEB in use counts as lost. Packed LEBs are left
     /// alone, so a file system that stays full is not copied around.
     fn gather(&mut self, need: Need) -> Result<bool, FsError> {

@@ -1,4 +1,4 @@
-//! A commit that does not depend on the one before: for repairs.
+//! A commit that does not depend on the previous one, for repairs.
 //!
 //! The input is which nodes of the main area are good. Space is counted from the LEBs themselves,
 //! index and LEB properties tree are written whole, and the log starts anew. The steps are those of

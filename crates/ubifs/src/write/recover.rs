@@ -89,8 +89,8 @@ impl<V: VolumeMut> Recovery<'_, V> {
     }
 
     /// Clears the LEBs that count as empty. Their content was given up before the stop, but UBI may
-    /// still have it, or the rest of an erase cut short by power loss: a fastmap does not show
-    /// that.
+    /// still have it, or what is left of it after an erase that power loss cut short: a fastmap
+    /// does not show that.
     fn empty_lebs_hold_nothing(&mut self) -> Result<(), FsError> {
         for lnum in self.disk.space.erased_lebs(self.disk.index.at.0) {
             self.disk.fs.store.access.clear_leb(lnum)?;

@@ -197,7 +197,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             parents.move_directory();
         }
         match &replaced {
-            // The name exists already; a replaced directory takes its ".." with it.
+            // The name already exists; a replaced directory takes its ".." with it.
             Some(replaced) => {
                 let gone = u32::from(kind(replaced) == Some(FileKind::Directory));
                 let to = parents.to();
@@ -226,7 +226,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             operation.inode(whiteout);
         }
         parents.write(&mut operation);
-        // Only a time of it changed, and many files are removed before that has to be written.
+        // Only one of its times changed, and many files are removed before that must be written.
         operation.dead(&dead).keep(moved);
         self.perform(operation)
     }

@@ -44,8 +44,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         names.stored(name).map(Cow::Owned).ok_or(FsError::NameTooLong)
     }
 
-    /// The stored form of an existing name; without the key, names are known by the form shown
-    /// then.
+    /// The stored form of an existing name; without the key, `name` is the name shown without it.
     pub(super) fn old_name<'n>(
         &self,
         parent: &Record,

@@ -39,7 +39,7 @@ pub(super) struct StoreMut<V> {
     pub(super) master: MasterArea,
     pub(super) orphans: Orphans,
     pub(super) numbers: Numbers,
-    /// Whether anything changed since the last commit, or waits to.
+    /// Whether anything has changed since the last commit, or is waiting to.
     pub(super) changed: bool,
     /// Tests: commits treat no LEB as empty for the index while there are gaps.
     #[cfg(test)]
@@ -167,8 +167,8 @@ impl<V: VolumeMut> StoreMut<V> {
     /// Marks the committed file system as clean; returns the volume.
     pub(super) fn close(mut self) -> Result<V, FsError> {
         if self.master.is_dirty() {
-            // LEBs the commit gave up must be erased before the next opening no longer looks for
-            // them.
+            // LEBs that the commit gave up must be erased first: after a clean stop, the next
+            // opening does not look for them.
             self.fs.store.access.sync_volume()?;
             let mut node = self.master.node;
             node.flags.0 &= !(MasterFlags::DIRTY.0 | MasterFlags::RECOVERY.0);

@@ -22,7 +22,7 @@ pub(super) struct Held {
     pub(super) end: u32,
     /// It holds index nodes.
     pub(super) index: bool,
-    /// Some bytes are not a node, or a dropped one, or the last write may be torn.
+    /// Some bytes are no node or belong to a dropped one, or the last write may be torn.
     pub(super) rewrite: bool,
 }
 

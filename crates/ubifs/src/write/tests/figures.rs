@@ -78,7 +78,7 @@ fn names_that_change_are_read_once() {
     assert!(reads <= 2 * FILES as u64 + 100, "{reads} reads for {FILES} files");
 }
 
-/// Writing back unasked costs the write buffers but no commit, and a power cut loses nothing.
+/// Unrequested write-back costs the write buffers but no commit, and a power cut loses nothing.
 #[test]
 fn what_is_written_back_is_there_without_a_commit() {
     let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();

@@ -401,8 +401,8 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
     }
 }
 
-/// A master node whose heads lie nowhere, and nodes in use where there is no room for them: nothing
-/// is written based on them, and nothing panics.
+/// A master node whose heads point nowhere, and nodes in use where there is no room for them:
+/// nothing is written based on them, and nothing panics.
 #[test]
 fn what_contradicts_itself_is_refused() {
     use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, Node};
