@@ -68,6 +68,8 @@ impl std::error::Error for JobError {}
 pub struct Job {
     /// Its name.
     pub name: String,
+    /// The name in the header of its section; that of a job of the command line is its name.
+    pub section: String,
     /// Its own options as written, by fio's canonical name; those of `[global]` are not repeated.
     pub options: BTreeMap<String, String>,
     /// The settings that result.
@@ -138,6 +140,7 @@ impl JobFile {
             }
             let mut job = global.clone();
             job.name.clone_from(&section.name);
+            job.section.clone_from(&section.name);
             for entry in &section.entries {
                 let value = entry.value.as_deref().map(|v| v.replace("$jobname", &section.name));
                 file.apply(&mut job, &entry.name, value.as_deref(), &entry.place)?;
@@ -181,6 +184,13 @@ impl JobFile {
             ..JobError::wrong(place, format!("option `read_iolog`: {error}"))
         };
         self.notes.extend(settings.read_logs().map_err(failed)?);
+        if settings.workload.time_based && settings.workload.runtime.is_none() {
+            settings.workload.time_based = false;
+            self.notes.push(format!(
+                "{}: time_based without runtime has no effect: one pass, as in fio",
+                job.name
+            ));
+        }
         let depth = settings.workload.depth;
         let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
         if synchronous && depth > 1 && !settings.depth_is_meant {
@@ -240,6 +250,14 @@ impl JobFile {
                              this job to run on a disk"
                         )));
                     }
+                    if !known::is_engine(engine) {
+                        let hint = known::nearest_engine(engine);
+                        let hint = hint.map(|near| format!("; did you mean `{near}`?"));
+                        return Err(fail(format!(
+                            "option `ioengine`: fio has no engine `{engine}`{}",
+                            hint.unwrap_or_default()
+                        )));
+                    }
                     job.settings.synchronous = Some(known::SYNCHRONOUS_ENGINES.contains(&engine));
                 }
             }
@@ -289,7 +307,12 @@ fn is_neutral(name: &str, value: Option<&str>) -> bool {
 
 impl Job {
     fn new(name: &str) -> Self {
-        Self { name: name.to_string(), options: BTreeMap::new(), settings: Settings::default() }
+        Self {
+            name: name.to_string(),
+            section: name.to_string(),
+            options: BTreeMap::new(),
+            settings: Settings::default(),
+        }
     }
 
     /// The workloads of its workers on a device of `device` bytes in blocks of `block_size`, which
@@ -311,7 +334,10 @@ impl Job {
         zone: u64,
     ) -> Result<Vec<Workload>, String> {
         let settings = &self.settings;
-        let resolve = |amount: Amount| amount.resolve((device, block_size), zone);
+        // As fio: percentages are of whole requests, if the device can be divided so.
+        let request = settings.workload.block_min();
+        let unit = if request % block_size == 0 { request.max(block_size) } else { block_size };
+        let resolve = |amount: Amount| amount.resolve((device, unit), zone);
         let first = resolve(settings.offset);
         let increment = resolve(settings.offset_increment);
         let root = settings.seed();
@@ -326,8 +352,17 @@ impl Job {
                     Size(device)
                 ));
             }
-            let size = settings.size.map_or(device - offset, resolve);
-            let io_size = settings.io_size.map(resolve);
+            let rest = device - offset;
+            let size = match settings.size {
+                None => settings.file_size.map_or(rest, |size| resolve(size).min(rest)),
+                // A percentage ends with the device.
+                Some(share @ Amount::Percent(_)) => resolve(share).min(rest),
+                Some(size) => settings.file_size.map_or(u64::MAX, resolve).min(resolve(size)),
+            };
+            let io_size = settings.io_size.map(|amount| match amount {
+                Amount::Percent(_) => amount.resolve((size, 1), zone),
+                _ => resolve(amount),
+            });
             Ok(Workload {
                 name: self.name.clone(),
                 offset,

@@ -32,6 +32,8 @@ pub struct Pattern {
     offset: u64,
     size: u64,
     unit: u32,
+    /// By direction: what a position drawn independently of earlier ones is a multiple of.
+    aligns: [u32; 3],
     walk: Walk,
     run: Run,
     trimmed: Option<Step>,
@@ -44,7 +46,7 @@ enum Walk {
     Sequential { gap: i64, position: [u64; 3] },
     Permuted { order: Permutation, index: u64, units: u64, seed: u64 },
     Mapped(Map),
-    Free { units: u64 },
+    Free,
     Zipf { zipf: Zipf, scatter: Permutation },
     Pareto { pareto: Pareto, scatter: Permutation },
     Bell { bell: Bell, scatter: Permutation },
@@ -63,10 +65,10 @@ struct Run {
 #[derive(Debug)]
 enum Sizes {
     Fixed(u32),
+    /// Multiples of the least, and the greatest itself.
     Range {
-        unit: u32,
         min: u32,
-        count: u64,
+        max: u32,
     },
     /// Sizes with the cumulative shares.
     Split(Vec<(u32, u32)>),
@@ -76,9 +78,7 @@ impl Sizes {
     fn new(size: &BlockSize) -> Self {
         match size {
             BlockSize::Fixed(bytes) => Self::Fixed(*bytes),
-            BlockSize::Range { min, max } => {
-                Self::Range { unit: *min, min: *min, count: u64::from((max - min) / min + 1) }
-            }
+            &BlockSize::Range { min, max } => Self::Range { min, max },
             BlockSize::Split(parts) => {
                 let mut sum = 0;
                 let sums = parts.iter().map(|&(bytes, share)| {
@@ -94,7 +94,11 @@ impl Sizes {
     fn pick(&self, random: &mut Random) -> u32 {
         match self {
             Self::Fixed(bytes) => *bytes,
-            Self::Range { unit, min, count } => min + unit * random.below(*count) as u32,
+            // As fio: any number up to the greatest, rounded up.
+            Self::Range { min, max } => {
+                let drawn = random.below(u64::from(*max)) as u32 + 1;
+                drawn.next_multiple_of(*min).min(*max)
+            }
             Self::Split(parts) => {
                 let total = parts.last().map_or(1, |&(_, sum)| sum);
                 let drawn = random.below(u64::from(total.max(1))) as u32;
@@ -111,8 +115,12 @@ impl Pattern {
     pub fn new(workload: &Workload, offset: u64, size: u64) -> Self {
         let zones = workload.strides.map(|strides| Box::new(Zones::new(strides, offset, size)));
         let size = zones.as_ref().map_or(size, |zones| zones.range());
-        let unit = workload.block_min().max(workload.align.unwrap_or(0));
+        let widest = workload.align.into_iter().flatten().max();
+        let unit = workload.block_min().max(widest.unwrap_or(0));
         let units = size / u64::from(unit);
+        let aligns = core::array::from_fn(|index| {
+            workload.align[index].unwrap_or(workload.block_size[index].min())
+        });
         let same_size = workload.block_min() == workload.block_max();
         let run = match workload.order {
             Order::Random { run, .. } => run.max(1),
@@ -142,15 +150,19 @@ impl Pattern {
                 Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
             }
             Order::Random { each_once: true, .. } if run == 1 => Walk::Mapped(Map::new(units)),
-            Order::Random { .. } => Walk::Free { units },
+            Order::Random { .. } => Walk::Free,
         };
+        // What is drawn for a direction fits behind its own positions, and a sequence ends with
+        // what is left.
+        let is_whole = matches!(walk, Walk::Free | Walk::Sequential { .. });
         Self {
             mix: workload.mix,
             sizes: core::array::from_fn(|i| Sizes::new(&workload.block_size[i])),
             random: Random::new(seed),
             offset,
-            size: units * u64::from(unit),
+            size: if is_whole { size } else { units * u64::from(unit) },
             unit,
+            aligns,
             walk,
             run: Run { length: run, left: 0, position: 0 },
             trimmed: None,
@@ -161,11 +173,17 @@ impl Pattern {
     /// The next request.
     #[inline]
     pub fn step(&mut self) -> Step {
+        self.step_or(|drawn| drawn)
+    }
+
+    /// The next request; of reads and writes in turn `choose` may change the drawn direction.
+    #[inline]
+    pub fn step_or(&mut self, choose: impl FnOnce(Direction) -> Direction) -> Step {
         let direction = match self.mix {
             Mix::Only(direction) => direction,
             Mix::ReadWrite { read_percent } => {
                 let read = self.random.below(100) < u64::from(read_percent);
-                if read { Direction::Read } else { Direction::Write }
+                choose(if read { Direction::Read } else { Direction::Write })
             }
             Mix::TrimWrite => match self.trimmed.take() {
                 Some(trim) => return Step { direction: Direction::Write, ..trim },
@@ -214,10 +232,7 @@ impl Pattern {
                 let (first, count) = map.take(start, u64::from(wanted.div_ceil(self.unit)));
                 return (first * unit, wanted.min((count * unit) as u32));
             }
-            Walk::Free { units } => {
-                let units = *units;
-                return self.free_place(units, wanted);
-            }
+            Walk::Free => return self.free_place(direction, wanted),
             Walk::Zipf { zipf, scatter } => scatter.at(zipf.sample(&mut self.random)) * unit,
             Walk::Pareto { pareto, scatter } => scatter.at(pareto.sample(&mut self.random)) * unit,
             Walk::Bell { bell, scatter } => scatter.at(bell.sample(&mut self.random)) * unit,
@@ -236,9 +251,11 @@ impl Pattern {
     }
 
     /// A position drawn independently of earlier ones, or the continuation of a run.
-    fn free_place(&mut self, units: u64, wanted: u32) -> (u64, u32) {
+    fn free_place(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
         if self.run.left == 0 || self.run.position >= self.size {
-            self.run.position = self.random.below(units) * u64::from(self.unit);
+            let align = u64::from(self.aligns[direction.index()]);
+            let places = self.size.saturating_sub(wanted.into()) / align + 1;
+            self.run.position = self.random.below(places) * align;
             self.run.left = self.run.length;
         }
         let place = self.run.position;

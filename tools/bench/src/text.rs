@@ -10,7 +10,7 @@ use crate::results::{
     TargetResults,
 };
 use flysch_api::count::counted;
-use format::{binary_size, rate, share, time};
+use format::{binary_size, rate, share, speed, time};
 
 /// The percentiles in every table of areas.
 const COLUMNS: [f64; 3] = [50.0, 99.0, 99.9];
@@ -152,13 +152,11 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     };
     for (direction, results) in job.directions() {
         let DirectionResults { iops, bandwidth, requests, bytes, .. } = results;
-        let mib = bandwidth / f64::from(1 << 20);
-        let mega = bandwidth / 1e6;
         writeln!(
             out,
-            "  {direction:<6} {} IOPS   {mib:.1} MiB/s ({mega:.1} MB/s)   \
-             {}, {} in {seconds:.3} s",
+            "  {direction:<6} {} IOPS   {}   {}, {} in {seconds:.3} s",
             rate(*iops),
+            speed(*bandwidth),
             counted(*requests, "request", "requests"),
             binary_size(*bytes),
         )?;

@@ -67,14 +67,17 @@ pub enum UnitError {
     /// There is no number.
     #[error("`{0}` is not a number")]
     NotANumber(String),
-    /// The unit is unknown.
-    #[error("`{text}` has an unknown unit; {known}")]
+    /// What follows the number is no unit.
+    #[error("`{text}` is not one whole number with a unit; {known}")]
     Unit {
         /// The text.
         text: String,
         /// The possible units.
         known: &'static str,
     },
+    /// More than all.
+    #[error("`{0}` is more than all of the device: 100% is the most")]
+    Percentage(String),
     /// It cannot be computed.
     #[error("`{0}` is not a value that can be computed, like 4k*3 or (1g+64k)/2")]
     Expression(String),
@@ -132,7 +135,8 @@ pub fn parse_amount(text: &str, base: KiloBase) -> Result<Amount, UnitError> {
         None => parse_size(text, base).map(Amount::Bytes),
         Some(percent) => match percent.parse() {
             Ok(percent @ 0..=100) => Ok(Amount::Percent(percent)),
-            _ => Err(UnitError::NotANumber(text.to_string())),
+            Ok(_) => Err(UnitError::Percentage(text.to_string())),
+            Err(_) => Err(UnitError::NotANumber(text.to_string())),
         },
     }
 }

@@ -477,7 +477,7 @@ impl fmt::Display for Mismatch {
             Self::Torn { first, last } => {
                 write!(f, "torn: bytes {first} to {last} are not what was written")
             }
-            Self::Checksum => f.write_str("the data does not fit its checksum"),
+            Self::Checksum => f.write_str("the data does not fit its checksum or pattern"),
         }
     }
 }

@@ -455,8 +455,9 @@ pub struct Workload {
     pub zones: Option<ZonedMode>,
     /// Request lengths by direction.
     pub block_size: [BlockSize; 3],
-    /// Offsets of random requests are multiples of this; `None`: of the shortest request.
-    pub align: Option<u32>,
+    /// Offsets of random requests are multiples of this, by direction; `None`: of its shortest
+    /// request. Below that only offsets that may repeat are.
+    pub align: [Option<u32>; 3],
     /// Segments of each request's data: 1 is one range, more are a list of pieces with odd lengths
     /// and addresses.
     pub segments: u32,
@@ -536,7 +537,7 @@ impl Default for Workload {
             strides: None,
             zones: None,
             block_size: [const { BlockSize::Fixed(4096) }; 3],
-            align: None,
+            align: [None; 3],
             segments: 1,
             depth: 1,
             offset: 0,

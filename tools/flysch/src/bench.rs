@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// The clock of modelled targets: sets `clock=` for all of them.
     #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
     clock: Option<ClockKind>,
+    /// Run only this section of the job files; may be given more than once.
+    #[arg(long, value_name = "NAME", requires = "files")]
+    section: Vec<String>,
     /// Seed of everything random in the workloads.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
@@ -123,6 +126,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let why = "write_iolog writes the requests of one target: give --on once";
         return Err(Failure::usage(why));
     }
+    check_null(&jobs, &targets)?;
     if let Some(csv) = &arguments.csv {
         if arguments.report.as_ref() == Some(csv) && !flysch_files::is_standard_output(csv) {
             let name = csv.display();
@@ -188,9 +192,12 @@ impl Jobs {
             let file = JobFile::of_options(&name, &options)?;
             return Ok(Self { file: Some(file) });
         }
-        let mut all = JobFile::default();
+        let wanted = &arguments.section;
+        let (mut all, mut sections) = (JobFile::default(), Vec::new());
         for path in &arguments.files {
             let mut file = JobFile::read(path, &options)?;
+            sections.extend(file.jobs.iter().map(|job| job.section.clone()));
+            file.jobs.retain(|job| wanted.is_empty() || wanted.contains(&job.section));
             // Files given one after the other run one after the other.
             if let Some(first) = file.jobs.first_mut() {
                 first.settings.stonewall = true;
@@ -200,8 +207,24 @@ impl Jobs {
             all.ignored.append(&mut file.ignored);
             all.notes.append(&mut file.notes);
         }
-        Ok(Self { file: Some(all) })
+        let absent = wanted.iter().find(|name| !sections.contains(name));
+        absent.map_or(Ok(Self { file: Some(all) }), |name| {
+            let there = sections.join(", ");
+            Err(Failure::usage(format!("there is no section `{name}`, only {there}")))
+        })
     }
+}
+
+/// Refuses what no target of this kind can do: what is written to `null` is nowhere.
+fn check_null(jobs: &Jobs, targets: &[(String, On)]) -> Result<(), Failure> {
+    let is_null = |on: &On| matches!(on.target(), Some(Target::Null(_)));
+    let Some((name, _)) = targets.iter().find(|(_, on)| is_null(on)) else { return Ok(()) };
+    let jobs = jobs.file.iter().flat_map(|file| &file.jobs);
+    let verified = jobs.filter(|job| job.settings.workload.verify.is_some_and(|it| it.read_back));
+    verified.map(|job| &job.name).next().map_or(Ok(()), |job| {
+        let why = format!("{name} keeps no data, so that {job} can verify none: leave verify out");
+        Err(Failure::usage(why))
+    })
 }
 
 fn targets(arguments: &Arguments) -> Result<Vec<(String, On)>, Failure> {

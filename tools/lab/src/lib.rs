@@ -51,6 +51,9 @@ pub enum LabError {
     /// The lab was not built, or was built by an older recipe.
     #[error("there is no lab in {}: run `flysch lab build` as root", .0.display())]
     NotBuilt(PathBuf),
+    /// Modules that Debian's kernel lacks were not built for the guest's.
+    #[error("there are no modules in {}: run `flysch-lab build` as root", .0.display())]
+    NoModules(PathBuf),
     /// A program is missing on this machine.
     #[error("{program} is missing: install the Debian package {package}")]
     Missing {
@@ -205,7 +208,7 @@ impl Lab {
     /// guest.
     ///
     /// # Errors
-    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    /// [`LabError::NoModules`] if there are none, or only for another kernel.
     pub fn fastmap_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::FASTMAP)
     }
@@ -214,7 +217,7 @@ impl Lab {
     /// built without it, and of `trust.ko`, which makes that kernel trust a certificate.
     ///
     /// # Errors
-    /// [`LabError::NotBuilt`] if there is none, or only for another kernel.
+    /// [`LabError::NoModules`] if there is none, or only for another kernel.
     pub fn signed_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::SIGNED)
     }
@@ -223,7 +226,7 @@ impl Lab {
     /// queries to a UFS device, for the guest's kernel, whose own modules are built without it.
     ///
     /// # Errors
-    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    /// [`LabError::NoModules`] if there are none, or only for another kernel.
     pub fn query_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::QUERIES)
     }
@@ -233,7 +236,7 @@ impl Lab {
     /// without them; to be loaded in that order, after `irqbypass`.
     ///
     /// # Errors
-    /// [`LabError::NotBuilt`] if there are none, or only for another kernel.
+    /// [`LabError::NoModules`] if there are none, or only for another kernel.
     pub fn iommufd_modules(&self) -> Result<PathBuf, LabError> {
         self.modules(&build::IOMMUFD)
     }
@@ -242,7 +245,7 @@ impl Lab {
         let folder = self.folder.join(modules.name);
         let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
         let is_new = stamp == build::modules_recipe(&self.folder, modules);
-        if is_new { Ok(folder) } else { Err(LabError::NotBuilt(folder)) }
+        if is_new { Ok(folder) } else { Err(LabError::NoModules(folder)) }
     }
 
     /// Starts the guest, runs the job and waits for its end.

@@ -50,6 +50,48 @@ pub const OTHER_ENGINES: [&str; 20] = [
     "guasi",
 ];
 
+/// fio's other engines: they keep `iodepth` requests in flight.
+pub const ASYNCHRONOUS_ENGINES: [&str; 24] = [
+    "dev-dax",
+    "gfapi",
+    "gfapi_async",
+    "http",
+    "io_uring",
+    "io_uring_cmd",
+    "libaio",
+    "libblkio",
+    "libcufile",
+    "libhdfs",
+    "libiscsi",
+    "libpmem",
+    "libzbc",
+    "mtd",
+    "nbd",
+    "nfs",
+    "null",
+    "posixaio",
+    "rados",
+    "rbd",
+    "sg",
+    "solarisaio",
+    "windowsaio",
+    "xnvme",
+];
+
+/// Whether fio has an engine of this name, or finds it in a file: `external:./engine.so`.
+pub fn is_engine(name: &str) -> bool {
+    let mut all = SYNCHRONOUS_ENGINES.iter().chain(&OTHER_ENGINES).chain(&ASYNCHRONOUS_ENGINES);
+    name.starts_with("external:") || all.any(|engine| *engine == name)
+}
+
+/// The engine that `name` was most probably meant to be.
+pub fn nearest_engine(name: &str) -> Option<&'static str> {
+    let all = SYNCHRONOUS_ENGINES.iter().chain(&OTHER_ENGINES).chain(&ASYNCHRONOUS_ENGINES);
+    let scored = all.map(|known| (strsim::damerau_levenshtein(name, known), *known));
+    let best = scored.min_by_key(|&(distance, known)| (distance, known));
+    best.filter(|&(distance, _)| distance <= name.len().div_ceil(3)).map(|(_, known)| known)
+}
+
 /// Aliases of options in fio.
 const ALIASES: [(&str, &str); 24] = [
     ("blockalign", "ba"),
@@ -97,6 +139,7 @@ const FAMILIES: &[Family] = &[
             "segments",
             "size",
             "io_size",
+            "filesize",
             "offset",
             "offset_increment",
             "number_ios",
@@ -214,11 +257,14 @@ const FAMILIES: &[Family] = &[
             "unique_filename",
             "opendir",
             "filetype",
-            "filesize",
             "nrfiles",
             "file_service_type",
             "openfiles",
         ],
+    },
+    Family {
+        fate: Refused("it lays out files and transfers nothing: leave the job out"),
+        names: &["create_only"],
     },
     Family {
         fate: Ignored("the stack itself is the engine"),
@@ -242,7 +288,6 @@ const FAMILIES: &[Family] = &[
             "create_serialize",
             "create_fsync",
             "create_on_open",
-            "create_only",
             "allow_file_create",
             "allow_mounted_write",
             "unlink",
@@ -579,7 +624,9 @@ pub fn options() -> impl Iterator<Item = (&'static str, Fate)> {
 
 /// The known name that `name` was most probably meant to be.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let scored = names().map(|known| (strsim::damerau_levenshtein(name, known), known));
+    // Names differ by case, too.
+    let name = name.to_ascii_lowercase();
+    let scored = names().map(|known| (strsim::damerau_levenshtein(&name, known), known));
     let best = scored.min_by_key(|&(distance, known)| (distance, known));
     best.filter(|&(distance, _)| distance <= name.len().div_ceil(3)).map(|(_, known)| known)
 }

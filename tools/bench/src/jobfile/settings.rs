@@ -7,9 +7,9 @@ use std::time::Duration;
 use flysch_api::count::counted;
 
 use super::values::{
-    amount, block, bounded, bytes, distribution, each, error_lists, fixed, flag, kilo_base, limits,
-    method, nanos, part, parts, pattern, percentiles, range, span, spans, split, steady, times,
-    tolerance, verify_pattern, whole_seconds,
+    amount, block, bounded, by_direction, bytes, distribution, each, error_lists, fixed, flag,
+    kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, span, spans, split,
+    steady, times, tolerance, verify_pattern, whole_seconds,
 };
 use crate::iolog::{ReadError, ReadOptions, Replay};
 use crate::random::{Random, mix};
@@ -53,6 +53,8 @@ pub struct Settings {
     pub offset_increment: Amount,
     /// Bytes used.
     pub size: Option<Amount>,
+    /// Bytes of the file that fio would use: the size, or its bound.
+    pub file_size: Option<Amount>,
     /// Bytes to transfer.
     pub io_size: Option<Amount>,
     /// Workers.
@@ -108,6 +110,7 @@ impl Default for Settings {
             offset: Amount::Bytes(0),
             offset_increment: Amount::Bytes(0),
             size: None,
+            file_size: None,
             io_size: None,
             numjobs: 1,
             stonewall: false,
@@ -175,8 +178,9 @@ impl Settings {
             "bsrange" => each(&mut work.block_size, text()?, |part| range(part, base))?,
             "bssplit" => each(&mut work.block_size, text()?, |part| split(part, base))?,
             "ba" => {
-                let first = text()?.split(',').next().unwrap_or_default();
-                work.align = Some(block(first, base)?);
+                for (index, part) in by_direction(text()?)? {
+                    work.align[index] = Some(block(part, base)?);
+                }
             }
             "iodepth" => work.depth = count(u64::from(crate::runner::DEPTH_MAX))? as u32,
             "segments" => work.segments = count(SEGMENTS_MAX)? as u32,
@@ -187,6 +191,13 @@ impl Settings {
             "offset_increment" => self.offset_increment = amount(text()?, base)?,
             "size" => {
                 self.size = Some(amount(text()?, base)?).filter(|&size| size != Amount::Bytes(0))
+            }
+            "filesize" if text()?.contains('-') => {
+                return Err("one size is enough for one disk: give one".into());
+            }
+            "filesize" => {
+                let size = amount(text()?, base)?;
+                self.file_size = Some(size).filter(|&size| size != Amount::Bytes(0));
             }
             "io_size" => self.io_size = Some(amount(text()?, base)?),
             _ => return self.apply_time(name, value),

@@ -96,7 +96,7 @@ fn unknown_options_are_named_with_line_and_neighbour() {
 fn bad_values_are_named_with_line_and_choice() {
     for (options, words) in [
         ("rw=foo", "test.fio:2: option `rw`: `foo` is not one of read, write"),
-        ("bs=4x", "unknown unit"),
+        ("bs=4x", "use b, k, m, g, t or p"),
         ("bs=", "it needs a value"),
         ("bs", "it needs a value"),
         ("bs=0", "0 is not in the range 1"),
@@ -107,8 +107,15 @@ fn bad_values_are_named_with_line_and_choice() {
         ("bssplit=4k/60:8k/30", "90 %"),
         ("iodepth=0", "0 is not in the range"),
         ("numjobs=100000", "not in the range"),
-        ("size=120%", "not a number"),
-        ("runtime=5parsec", "unknown unit"),
+        ("size=120%", "100% is the most"),
+        ("runtime=5parsec", "use us, ms, s, m, h or d"),
+        ("runtime=0.5", "not one whole number"),
+        ("bs=4k-16k", "not one whole number"),
+        ("random_distribution=zipf:1.2:0.5", "has a centre"),
+        ("filesize=4k-64k", "one size is enough"),
+        ("BS=4k", "did you mean `bs`"),
+        ("ioengine=libaoi", "did you mean `libaio`"),
+        ("create_only=1", "leave the job out"),
         ("verify=sha3-521", "use crc32c, "),
         ("verify=null", "checks nothing"),
         ("verify_state_load=1", "verify_only=1 checks all"),
@@ -117,7 +124,7 @@ fn bad_values_are_named_with_line_and_choice() {
         ("buffer_pattern=%o", "only verify_pattern takes"),
         ("latency_percentile=101", "above 0 up to 100"),
         ("latency_percentile=0", "above 0 up to 100"),
-        ("latency_target=5parsec", "unknown unit"),
+        ("latency_target=5parsec", "not one whole number"),
         ("latency_target", "it needs a value"),
         ("latency_run=2", "neither 0 nor 1"),
         ("max_latency=1,2,3,4", "three parts"),
@@ -212,7 +219,7 @@ fn aliases_units_and_variables() {
     let workers = job.workers(1 << 20, 4096).unwrap();
     let places: Vec<_> = workers.iter().map(|w| (w.offset, w.size, w.io_size)).collect();
     let quarter = 1 << 18;
-    let expected = |i: u64| (i * quarter, Some(quarter), Some(2 * quarter));
+    let expected = |i: u64| (i * quarter, Some(quarter), Some(quarter / 2));
     assert_eq!(places, [expected(0), expected(1), expected(2)]);
     assert_ne!(workers[0].seed, workers[1].seed);
     let job = one("numjobs=5\noffset_increment=25%").unwrap();

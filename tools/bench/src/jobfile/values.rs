@@ -97,7 +97,7 @@ pub(super) fn fixed(text: &str, base: KiloBase) -> Result<BlockSize, String> {
 }
 
 pub(super) fn range(text: &str, base: KiloBase) -> Result<BlockSize, String> {
-    let parts = text.split_once('-');
+    let parts = text.split_once(['-', ':']);
     let (min, max) = parts.ok_or_else(|| format!("`{text}` is not a range like 4k-64k"))?;
     let (min, max) = (block(min.trim(), base)?, block(max.trim(), base)?);
     match min.cmp(&max) {
@@ -156,6 +156,9 @@ pub(super) fn distribution(text: &str, base: KiloBase) -> Result<Distribution, S
         number.filter(|number| number.is_finite() && *number > 0.0)
     };
     match name {
+        "zipf" | "pareto" | "normal" if value.contains(':') => {
+            Err(format!("`{value}` has a centre, which is not supported: leave it out"))
+        }
         "random" => Ok(Distribution::Uniform),
         "zipf" if value.is_empty() => Ok(Distribution::Zipf(1.1)),
         "pareto" if value.is_empty() => Ok(Distribution::Pareto(0.2)),

@@ -109,7 +109,7 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, RunError> {
         unit = gcd(unit, worker.region.offset);
         let intervals = verify.interval.map(u64::from).into_iter();
         let lengths = worker.job.sizes_used().flat_map(lengths_of);
-        let align = worker.job.align.map(u64::from);
+        let align = worker.job.align.into_iter().flatten().map(u64::from);
         unit = intervals.chain(lengths).chain(align).fold(unit, gcd);
         if unit < u64::from(verify.method.unit_min()) {
             let what = "verify needs offsets and block sizes with a larger common divisor";

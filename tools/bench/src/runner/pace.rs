@@ -20,7 +20,12 @@ pub(super) struct Pacer {
     bytes: [u64; 3],
     requests: [u64; 3],
     until_think: u64,
-    open_at: Instant,
+    /// The directions that the workload draws from; none if their order is given.
+    drawn: [bool; 3],
+    /// When a request of each direction is due.
+    due: [Instant; 3],
+    /// The end of the pause for thought.
+    thinks_until: Instant,
     part: Option<Part>,
     /// Random arrivals: their current times, by direction.
     chance: Option<(Random, [Instant; 3])>,
@@ -37,9 +42,11 @@ struct Cycle {
 }
 
 impl Pacer {
-    pub(super) fn new(limits: Pace, seed: u64) -> Self {
+    /// That of a worker that draws its requests from the directions `drawn`, or from none because
+    /// their order is given.
+    pub(super) fn new(limits: Pace, drawn: [bool; 3], seed: u64) -> Self {
         let until_think = limits.think_requests.max(1);
-        let (start, open_at) = (Instant::START, Instant::START);
+        let start = Instant::START;
         let chance = limits.poisson.then(|| (Random::new(mix(seed ^ 0xFA57)), [start; 3]));
         let cycle = Cycle { begin: start, bytes: [0; 3], requests: [0; 3] };
         Self {
@@ -48,7 +55,9 @@ impl Pacer {
             bytes: [0; 3],
             requests: [0; 3],
             until_think,
-            open_at,
+            drawn,
+            due: [start; 3],
+            thinks_until: start,
             part: None,
             chance,
             cycle,
@@ -61,7 +70,7 @@ impl Pacer {
     }
 
     pub(super) fn start(&mut self, now: Instant) {
-        (self.start, self.open_at) = (now, now);
+        (self.start, self.due, self.thinks_until) = (now, [now; 3], now);
         self.cycle.begin = now;
         if let Some((_, at)) = &mut self.chance {
             *at = [now; 3];
@@ -81,12 +90,29 @@ impl Pacer {
     /// The time from which a request may be issued; `None` if that depends on other workers.
     pub(super) fn open_at(&self) -> Option<Instant> {
         // Who has a part in a flow and is not late waits for others.
-        Some(self.open_at).filter(|_| self.part.is_none() || !self.limits.is_free())
+        Some(self.next()).filter(|_| self.part.is_none() || !self.limits.is_free())
+    }
+
+    /// When one of the directions is due; where their order is given, when all are.
+    fn next(&self) -> Instant {
+        let all = self.drawn.iter().zip(self.due);
+        let due = all.filter_map(|(drawn, due)| drawn.then_some(due)).min();
+        due.or(self.due.into_iter().max()).unwrap_or(Instant::START).max(self.thinks_until)
     }
 
     /// Whether a request may be issued at `now`.
     pub(super) fn is_open(&mut self, now: Instant) -> bool {
-        self.open_at <= now && self.part.as_mut().is_none_or(Part::may)
+        self.next() <= now && self.part.as_mut().is_none_or(Part::may)
+    }
+
+    /// The direction of the request that is issued at `now`: the one drawn, unless that is early
+    /// and the other is not (`rate_ddir` of fio).
+    pub(super) fn direction(&self, drawn: Direction, now: Instant) -> Direction {
+        let is_due = |direction: Direction| {
+            self.drawn[direction.index()] && self.due[direction.index()] <= now
+        };
+        let other = if drawn == Direction::Read { Direction::Write } else { Direction::Read };
+        if !is_due(drawn) && is_due(other) { other } else { drawn }
     }
 
     /// A request of `bytes` bytes was issued at `now`.
@@ -118,11 +144,11 @@ impl Pacer {
                 even(self.bytes[index], rates[0]).max(even(self.requests[index], rates[1]))
             }
         };
-        self.open_at = self.open_at.max(due);
+        self.due[index] = self.due[index].max(due);
         self.until_think -= 1;
         if self.until_think == 0 && self.limits.think_time_us > 0 {
             let pause = self.limits.think_time_us.saturating_mul(1000);
-            self.open_at = self.open_at.max(now.after_nanos(pause));
+            self.thinks_until = self.thinks_until.max(now.after_nanos(pause));
         }
         if self.until_think == 0 {
             self.until_think = self.limits.think_requests.max(1);

@@ -6,7 +6,7 @@ use super::company::Flows;
 use super::iolog::Log;
 use super::worker::{Slot, Worker};
 use super::{Assignment, DEPTH_MAX, RunError, WORKERS_MAX, buffers, replaying};
-use crate::workload::{BlockSize, Direction, Workload};
+use crate::workload::{BlockSize, Direction, Distribution, Order, Stretch, StretchSize, Workload};
 use crate::zones::Zones;
 
 /// The part of the device a worker uses.
@@ -74,6 +74,43 @@ pub(super) fn prepare<'a, D: BlockDevice>(
     Ok(workers)
 }
 
+/// `size` bytes as the requests of `job` divide them, by fio's rules: a sequence does not cut its
+/// last request short but goes beyond the size if there is room, and ends before it if not; random
+/// blocks that come once each leave alone what is no whole block.
+fn whole(job: &Workload, size: u64, room: u64) -> u64 {
+    if job.zones.is_some() || job.strides.is_some() {
+        return size;
+    }
+    let block = u64::from(job.block_min());
+    match job.order {
+        Order::Sequential { gap: 0 } if job.block_min() == job.block_max() => {
+            let whole = size.next_multiple_of(block);
+            if whole <= room { whole } else { size - size % block }
+        }
+        _ => size - size % once(job).unwrap_or(1),
+    }
+}
+
+/// The blocks of which each comes once in a pass, bytes, if the job goes by such.
+pub(super) fn once(job: &Workload) -> Option<u64> {
+    let Order::Random { each_once: true, run: 0 | 1, distribution: Distribution::Uniform } =
+        job.order
+    else {
+        return None;
+    };
+    let widest = job.align.into_iter().flatten().max();
+    Some(u64::from(job.block_min().max(widest.unwrap_or(0)).max(1)))
+}
+
+/// The bytes that stretches take, as far as they are not a share of the region.
+fn bytes_of(stretches: &[Stretch]) -> u64 {
+    let bytes = stretches.iter().map(|stretch| match stretch.size {
+        StretchSize::Bytes(bytes) => bytes,
+        StretchSize::Percent(_) => 0,
+    });
+    bytes.fold(0, u64::saturating_add)
+}
+
 impl Region {
     /// The region of `job` on `lane`, if the job fits there.
     fn of<D: BlockDevice>(job: &Workload, lane: &D) -> Result<Self, RunError> {
@@ -81,7 +118,8 @@ impl Region {
         let name = || job.name.clone();
         let block_size = geometry.block_size;
         let offset = [("offset", job.offset)];
-        let align = job.align.map(|align| ("blockalign", u64::from(align)));
+        let aligns = job.align.into_iter().flatten();
+        let align = aligns.clone().map(|align| ("blockalign", u64::from(align)));
         let sizes = job.sizes_used().flat_map(|size| match size {
             BlockSize::Split(parts) => {
                 parts.iter().map(|&(bytes, _)| ("block size", u64::from(bytes))).collect()
@@ -100,7 +138,7 @@ impl Region {
         if job.offset >= device || size > device - job.offset {
             return Err(RunError::BeyondDevice { job: name(), offset: job.offset, size, device });
         }
-        let block = job.block_max().max(job.align.unwrap_or(0));
+        let block = job.block_max().max(aligns.max().unwrap_or(0));
         if size < u64::from(block) {
             return Err(RunError::TooSmall { job: name(), size, block });
         }
@@ -110,7 +148,14 @@ impl Region {
         if !geometry.can_delete && job.uses(Direction::Trim) {
             return Err(RunError::CannotTrim { job: name() });
         }
-        Ok(Self { offset: job.offset, size })
+        if let Order::Random { distribution: Distribution::Zoned(all), .. } = &job.order
+            && all.iter().any(|stretches| bytes_of(stretches) > size)
+        {
+            let what = "the sizes of random_distribution=zoned_abs are more than its region";
+            return Err(RunError::Invalid { job: name(), what });
+        }
+        let size = size - size % u64::from(block_size);
+        Ok(Self { offset: job.offset, size: whole(job, size, device - job.offset) })
     }
 
     /// The whole zones of it, if the job goes by zones.

@@ -12,7 +12,7 @@ use super::company::Part;
 use super::iolog::Log;
 use super::latency::Limits;
 use super::pace::Pacer;
-use super::prepare::Region;
+use super::prepare::{Region, once};
 use super::replaying::Replaying;
 use super::steady::SteadyState;
 use super::zoned::Zoning;
@@ -92,12 +92,15 @@ impl Goal {
             return Self { bytes: 0, requests: 0 };
         }
         let passes = u64::from(job.loops.max(1)) * if job.mix == Mix::TrimWrite { 2 } else { 1 };
-        let whole = job.io_size.unwrap_or(region.size);
+        // The region may be more than the size, because a last request is not cut short.
+        let size = job.size.map_or(region.size, |size| size.min(region.size));
+        let whole = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(size);
         let bytes = match with_gaps(job, region) {
             Some(pass) if whole <= region.size => whole.min(pass).saturating_mul(passes),
             Some(pass) => pass.saturating_mul(passes).max(whole),
-            None => whole.min(region.size).saturating_mul(passes).max(whole),
+            None => whole.min(size).saturating_mul(passes).max(whole),
         };
+        let bytes = bytes - bytes % once(job).unwrap_or(1);
         let requests = job.requests_max.map(|count| count.saturating_mul(passes));
         let unlimited = job.time_based || (requests.is_some() && job.io_size.is_none());
         Self {
@@ -259,7 +262,13 @@ impl<'a> Worker<'a> {
     fn pacer(&mut self) -> &mut Pacer {
         self.is_special = true;
         let job = self.job;
-        self.pacer.get_or_insert_with(|| Box::new(Pacer::new(job.pace, job.seed)))
+        let drawn = || match (&job.replay, job.mix) {
+            (Some(_), _) | (None, Mix::TrimWrite) => [false; 3],
+            (None, Mix::ReadWrite { read_percent: 0 }) => [false, true, false],
+            (None, Mix::ReadWrite { read_percent: 100 }) => [true, false, false],
+            (None, mix) => Direction::ALL.map(|direction| mix.uses(direction)),
+        };
+        self.pacer.get_or_insert_with(|| Box::new(Pacer::new(job.pace, drawn(), job.seed)))
     }
 
     /// Its requests are its part of a flow.
@@ -468,9 +477,14 @@ impl<'a> Worker<'a> {
             Phase::Running if self.ramp_end.is_some_and(|end| now >= end) => {
                 self.ramp_end = None;
                 self.statistics.clear();
+                self.requests_left = Goal::of(self.job, self.region).requests;
                 self.measure_from(now);
             }
-            Phase::Running if now >= self.ends_at => self.drain(),
+            Phase::Running if now >= self.ends_at => {
+                // A slow job has run all the time, not only to its last completion.
+                self.last = self.last.max(self.ends_at);
+                self.drain();
+            }
             Phase::Running if now >= self.sample_at => {
                 let late = now.nanos_since(self.sample_at);
                 self.statistics.sample(SAMPLE_NANOS + late);

@@ -20,6 +20,15 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
+/// Bytes per second in units of both kinds: `446.1 MiB/s (467.8 MB/s)`, `19.5 KiB/s (20.0 kB/s)`.
+pub(crate) fn speed(per_second: f64) -> String {
+    let (binary, decimal, units) = match per_second < f64::from(1 << 20) {
+        true => (f64::from(1 << 10), 1e3, ["KiB/s", "kB/s"]),
+        false => (f64::from(1 << 20), 1e6, ["MiB/s", "MB/s"]),
+    };
+    format!("{:.1} {} ({:.1} {})", per_second / binary, units[0], per_second / decimal, units[1])
+}
+
 /// A size in binary units: `4 KiB`, `1.50 GiB`.
 pub(crate) fn binary_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -63,6 +72,10 @@ mod tests {
         let rates = [(950.25, "950.2"), (7100.0, "7.10k"), (114_200.0, "114.2k"), (1.5e6, "1.50M")];
         for (value, text) in rates {
             assert_eq!(rate(value), text);
+        }
+        let speeds = [(467.8e6, "446.1 MiB/s (467.8 MB/s)"), (20_480.0, "20.0 KiB/s (20.5 kB/s)")];
+        for (value, text) in speeds {
+            assert_eq!(speed(value), text);
         }
         let sizes =
             [(512, "512 bytes"), (4096, "4 KiB"), (1 << 30, "1 GiB"), (1_610_612_736, "1.50 GiB")];

@@ -91,7 +91,10 @@ impl Worker<'_> {
         {
             return None;
         }
-        let step = self.pattern.step();
+        let step = match &self.pacer {
+            None => self.pattern.step(),
+            Some(pacer) => self.pattern.step_or(|drawn| pacer.direction(drawn, clock.now())),
+        };
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(step.length));
         self.requests_left -= 1;
         self.free.pop();

@@ -7,7 +7,7 @@ use flysch_api::trace::{Record, Stamps};
 use super::{Phase, Purpose, Shared, Slot, Worker, operation_of};
 use crate::runner::latency::Verdict;
 use crate::runner::{Failure, buffers, direction_of};
-use crate::workload::Direction;
+use crate::workload::{Direction, Ends};
 
 impl Worker<'_> {
     /// Takes a completion: counts it, frees its slot.
@@ -179,7 +179,8 @@ impl Worker<'_> {
             return;
         }
         let verify_goes_on = matches!(failure, Failure::Verify { .. })
-            && !self.job.verify.is_some_and(|verify| verify.fatal);
+            && !self.job.verify.is_some_and(|verify| verify.fatal)
+            && self.job.ends_failed == Ends::Alone;
         self.failure.get_or_insert(failure);
         if !verify_goes_on {
             self.stop();
