@@ -67,6 +67,8 @@ pub enum MountError {
     NotJffs2,
     /// It is larger than 16 GiB.
     TooLarge,
+    /// Its geometry has erase blocks of 0 bytes.
+    NoBlocks,
     /// It can be read but must not be written; the text says why.
     NotWritable(&'static str),
     /// It cannot be read.
@@ -78,6 +80,7 @@ impl fmt::Display for MountError {
         match self {
             Self::NotJffs2 => f.write_str("no JFFS2 node was found"),
             Self::NotWritable(why) => write!(f, "it cannot be mounted for writing: {why}"),
+            Self::NoBlocks => f.write_str("its erase blocks have 0 bytes: name their size"),
             Self::TooLarge => f.write_str("JFFS2 is read only up to 16 GiB"),
             Self::Flash(error) => write!(f, "the flash cannot be read: {error}"),
         }
@@ -156,6 +159,9 @@ impl<F: Flash> Jffs2<F> {
     ) -> Result<Self, MountError> {
         if flash.geometry().size > Address::LIMIT {
             return Err(MountError::TooLarge);
+        }
+        if flash.geometry().erase_size == 0 {
+            return Err(MountError::NoBlocks);
         }
         let order = match order {
             Some(order) => order,

@@ -41,9 +41,10 @@ pub struct UbiImage {
 
 /// Finds every UBI image on `flash`.
 ///
-/// `peb_size` is the erase block size if it is known; otherwise it is derived from the headers, and
+/// `peb_size` is the erase block size if it is known and not 0; otherwise it is derived from the headers, and
 /// the first image need not start at the first byte.
 pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<UbiImage> {
+    let peb_size = peb_size.filter(|&size| size > 0);
     // The size needs many headers, the place of the first one only that.
     let headers = if peb_size.is_some() { 1 } else { PROBE_HEADERS };
     let Some((first, guess)) = probe(flash, headers) else { return Vec::new() };

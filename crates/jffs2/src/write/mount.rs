@@ -29,6 +29,9 @@ fn check_geometry(geometry: &FlashGeometry) -> Result<(), MountError> {
     if geometry.size > Address::LIMIT {
         return Err(MountError::TooLarge);
     }
+    if geometry.erase_size == 0 {
+        return Err(MountError::NoBlocks);
+    }
     if geometry.kind == FlashKind::MlcNand {
         return refuse(
             "MLC NAND loses pages written earlier when power is cut; use it in SLC mode \

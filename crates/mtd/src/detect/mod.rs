@@ -11,6 +11,7 @@
 
 mod blocks;
 mod pages;
+mod tail;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -134,7 +135,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Sizes that the caller knows.
+/// Sizes that the caller knows; one of 0 bytes is as good as none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Size of an erase block, bytes.
@@ -148,6 +149,12 @@ pub struct Hints {
 }
 
 impl Hints {
+    /// The hints without sizes of 0 bytes.
+    fn known(&self) -> Self {
+        let known = |size: Option<u32>| size.filter(|&size| size > 0);
+        Self { erase_size: known(self.erase_size), page_size: known(self.page_size), ..*self }
+    }
+
     /// Whether the hints say that out-of-band bytes lie between the pages.
     pub fn name_oob(&self) -> bool {
         self.oob_size.is_some() || self.ecc.is_some()
@@ -168,7 +175,7 @@ struct Hit {
 /// # Errors
 /// If the flash cannot be read; bit errors are not an error here.
 pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, FlashError> {
-    let size = flash.geometry().size;
+    let (size, hints) = (flash.geometry().size, &hints.known());
     let mut regions: Vec<Region> = vec![];
     let mut at = 0;
     while let Some(hit) = next_hit(flash, at)? {
@@ -182,6 +189,7 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, FlashE
         if is_jffs2 && at == 0 && is_erased_up_to(flash, start, geometry.erase_size)? {
             start = 0;
         }
+        let end = tail::end(flash, &hit, start..end, geometry.erase_size)?;
         let geometry = FlashGeometry { size: end - start, ..geometry };
         let (content, range) = (hit.content, start..end);
         regions.push(Region { content, range, geometry, basis, conflict });

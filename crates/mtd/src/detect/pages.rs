@@ -51,6 +51,10 @@ pub fn page_format<S: Storage>(
     storage: &S,
     hints: &Hints,
 ) -> Result<Option<PageFormat>, FlashError> {
+    let hints = &hints.known();
+    if hints.oob_size == Some(0) && hints.ecc.is_none() {
+        return Ok(None);
+    }
     let size = usize::try_from(storage.size()).unwrap_or(usize::MAX);
     let start = first_used(storage)?;
     let mut sample = vec![0; SAMPLE_MAX.min(size - start.min(size))];

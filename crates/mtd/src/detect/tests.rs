@@ -147,6 +147,49 @@ fn contents_behind_garbage_and_behind_each_other_are_found() {
 }
 
 #[test]
+fn what_follows_a_content_is_not_a_part_of_it() {
+    const BLOCK: usize = 16 << 10;
+    let contents = [ubi_image(BLOCK, 24, 512, 1024), jffs2_image(ByteOrder::Big, BLOCK, 24, true)];
+    let end_of = |image: Vec<u8>| {
+        let flash = FlashImage::new(image, FlashGeometry::nor(0, 1 << 16));
+        let found = regions(&flash, &Hints::default()).unwrap();
+        assert_eq!(found[0].geometry.erase_size as usize, BLOCK);
+        (found.len(), found[0].range.end as usize)
+    };
+    for content in contents {
+        let whole = content.len();
+        let with = |more: &[u8]| end_of([&content[..], more].concat());
+        assert_eq!(with(&noise(1, 50 * BLOCK)), (1, whole), "an archive");
+        assert_eq!(with(&noise(1, 5000)), (1, whole), "a signature");
+        assert_eq!(with(&[0xFF; 3 * BLOCK]), (1, whole + 3 * BLOCK), "erased");
+        let both = [vec![0xFF; 2 * BLOCK], noise(1, 20 * BLOCK)].concat();
+        assert_eq!(with(&both), (1, whole + 2 * BLOCK));
+        // The last blocks of a flash may be damaged.
+        assert_eq!(with(&noise(1, 2 * BLOCK)), (1, whole + 2 * BLOCK));
+        let mut flipped = vec![0xFF; BLOCK];
+        flipped[77] = 0xFD;
+        assert_eq!(with(&flipped), (1, whole + BLOCK), "a flipped bit");
+        let mut holes = content.clone();
+        holes[BLOCK..7 * BLOCK].copy_from_slice(&noise(9, 6 * BLOCK));
+        let found = regions(
+            &FlashImage::new(holes, FlashGeometry::nor(0, 1 << 16)),
+            &Hints { erase_size: Some(BLOCK as u32), ..Hints::default() },
+        );
+        assert_eq!(found.unwrap()[0].range.end as usize, whole, "damage in the middle");
+    }
+}
+
+#[test]
+fn sizes_of_nothing_are_no_hints() {
+    let hints = Hints { erase_size: Some(0), page_size: Some(0), oob_size: Some(0), ecc: None };
+    for image in [ubi_image(4096, 8, 512, 1024), jffs2_image(ByteOrder::Little, 8192, 8, true)] {
+        let flash = FlashImage::new(image, FlashGeometry::nor(0, 1 << 16));
+        assert_eq!(regions(&flash, &hints), regions(&flash, &Hints::default()));
+        assert!(matches!(page_format(flash.storage(), &hints), Ok(None)));
+    }
+}
+
+#[test]
 fn a_damaged_first_node_belongs_to_its_block() {
     for clean_markers in [false, true] {
         for prefix in [0, 128 << 10] {

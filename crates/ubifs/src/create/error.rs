@@ -20,7 +20,12 @@ pub enum OptionsError {
     LebSize(u32),
     /// The LEB size is not a multiple of the minimum I/O unit; both in bytes.
     LebMultiple(u32, u32),
-    /// The maximum LEB count is not allowed: the count, and the minimum.
+    /// The LEBs of the volume have another size: that of the options and the volume's, bytes.
+    OtherLebs(u32, u32),
+    /// The minimum I/O unit is no multiple of the volume's: that of the options and the volume's,
+    /// bytes.
+    OtherMinIo(u32, u32),
+    /// The maximum LEB count is not allowed: the count, and the minimum. The maximum is 2^31 - 1.
     LebsMax(u32, u32),
     /// The fan-out is not allowed: the fan-out, and the largest allowed.
     Fanout(u32, u32),
@@ -111,7 +116,10 @@ impl OptionsError {
     /// Whether the maximum LEB count ([`CreateOptions::leb_count_max`](super::CreateOptions)) is to
     /// blame, so that a larger one helps.
     pub fn wants_more_lebs(&self) -> bool {
-        matches!(self, Self::LebsMax(..) | Self::Empty { .. } | Self::Grown { .. })
+        match self {
+            Self::LebsMax(max, least) => max < least,
+            _ => matches!(self, Self::Empty { .. } | Self::Grown { .. }),
+        }
     }
 
     fn of_sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,6 +134,16 @@ impl OptionsError {
                 f,
                 "a LEB of {leb_size} bytes is not a multiple of the minimum I/O unit, {unit}"
             ),
+            Self::OtherLebs(leb_size, volume) => {
+                write!(f, "LEBs of {leb_size} bytes: those of the volume have {volume}")
+            }
+            Self::OtherMinIo(unit, volume) => write!(
+                f,
+                "a minimum I/O unit of {unit} bytes: the volume is written in units of {volume}"
+            ),
+            Self::LebsMax(max, least) if max >= least => {
+                write!(f, "a maximum of {max} LEBs is too high: UBIFS takes {} at most", i32::MAX)
+            }
             Self::LebsMax(max, least) => {
                 write!(f, "a maximum of {max} LEBs is too low: UBIFS needs at least {least}")
             }

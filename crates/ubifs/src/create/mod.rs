@@ -432,12 +432,13 @@ impl Sums {
 /// Makes an empty file system on a volume: a root directory with these permissions, made `now`.
 ///
 /// # Errors
-/// [`CreateError`].
+/// [`CreateError`]; the volume is unchanged if the options do not fit it.
 pub fn format<V: flysch_api::volume::VolumeMut>(
     volume: V,
     options: &CreateOptions,
     root: &NewInode<'_>,
 ) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
+    check_volume(&volume, options).map_err(CreateError::Options)?;
     fill(Builder::new(options, OnVolume(volume))?, root)
 }
 
@@ -450,7 +451,25 @@ pub fn format_authenticated<V: flysch_api::volume::VolumeMut>(
     (options, key): (&CreateOptions, &AuthKey),
     root: &NewInode<'_>,
 ) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
+    check_volume(&volume, options).map_err(CreateError::Options)?;
     fill(Builder::authenticated(options, key, OnVolume(volume))?, root)
+}
+
+/// A file system of other LEBs than the volume's could not be opened there.
+fn check_volume(
+    volume: &impl flysch_api::volume::VolumeMut,
+    options: &CreateOptions,
+) -> Result<(), OptionsError> {
+    let (geometry, unit) = (volume.geometry(), options.min_io_size);
+    if options.leb_size != geometry.leb_size {
+        return Err(OptionsError::OtherLebs(options.leb_size, geometry.leb_size));
+    }
+    match geometry.write_size {
+        Some(write_size) if !unit.is_multiple_of(write_size.max(1)) => {
+            Err(OptionsError::OtherMinIo(unit, write_size))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn fill<V: flysch_api::volume::VolumeMut>(

@@ -256,6 +256,20 @@ fn volumes_are_formatted() {
 }
 
 #[test]
+fn options_that_do_not_fit_the_volume_change_nothing() {
+    let mut volume = Lebs { leb_size: 126_976, count: 60, ..Lebs::default() };
+    for (options, words) in [
+        (CreateOptions::new(2048, 65_536, 60), "those of the volume have 126976"),
+        (CreateOptions::new(2048, 126_976, u32::MAX), "is too high: UBIFS takes 2147483647"),
+        (CreateOptions::new(2048, 126_976, 5), "is too low"),
+    ] {
+        let refused = format(&mut volume, &options, &NewInode::directory(NOW)).unwrap_err();
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    assert!(Ubifs::open(volume, &OpenOptions::default()).is_err(), "nothing was written");
+}
+
+#[test]
 fn needs_are_an_upper_bound() {
     for (files, length) in [(0, 0), (3, 100), (40, 5000), (4, 300_000)] {
         let mut needs = Needs::default();

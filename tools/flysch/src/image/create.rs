@@ -108,7 +108,10 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
-        Self::failed(error)
+        match error {
+            CreateError::Options(why) => Self::usage(why),
+            other => Self::failed(other),
+        }
     }
 }
 
