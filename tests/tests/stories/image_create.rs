@@ -276,6 +276,8 @@ fn what_cannot_be_is_refused() {
     };
     let ubifs = "ubifs -r TREE -m 2048 -e 126976 -o no";
     refused(&format!("{ubifs} -c 15"), 1, &["15 LEBs"]);
+    refused(&format!("{ubifs} -c 3000000000"), 2, &["is too high"]);
+    refused("ubifs -r TREE -m 2048 -e 5 -c 40 -o no", 2, &["needs 15360 to 2097152"]);
     refused(
         "ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no",
         1,

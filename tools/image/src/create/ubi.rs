@@ -139,9 +139,9 @@ impl UbiPlan {
     /// Whether the volumes fit on a chip of `pebs` erase blocks.
     ///
     /// # Errors
-    /// [`CreateError::Options`] with the numbers.
+    /// [`CreateError::Room`] with the numbers.
     pub fn check_chip(&self, pebs: u32) -> Result<(), CreateError> {
-        self.maker.check_chip(pebs).map_err(CreateError::options)
+        self.maker.check_chip(pebs).map_err(|why| CreateError::Room(why.into()))
     }
 
     /// Parts of the ini file that have no effect.
