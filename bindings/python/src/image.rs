@@ -284,8 +284,8 @@ impl Image {
         let volume = self.named(volume)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let report = py.detach(|| match dry_run {
-            true => self.opened.survey_repair(volume.get()),
-            false => self.opened.repair(volume.get(), known, now, 0),
+            true => self.opened.survey_whole(volume.get()),
+            false => self.opened.repair_whole(volume.get(), known, now),
         });
         let report = report.map_err(|error| RepairError::new_err(error.to_string()))?;
         let name = volume.get().name.clone();

@@ -88,6 +88,45 @@ impl Image {
         }
     }
 
+    /// What a repair of one of the image's volumes would change, in UBI below it as well; nothing is
+    /// written. Of a volume without UBIFS only UBI can be repaired.
+    ///
+    /// # Errors
+    /// As [`survey_repair`](Self::survey_repair).
+    pub fn survey_whole(&self, volume: &ImageVolume) -> Result<Report, RepairFailure> {
+        let mut changes = self.survey_ubi(volume)?;
+        let below = changes.iter().map(|change| change.level).max();
+        let inside = match (&volume.contents, &volume.ubi) {
+            (Contents::Raw(_) | Contents::Jffs2(_), Some(_)) => Report::default(),
+            _ => self.survey_repair(volume)?,
+        };
+        changes.extend(inside.changes);
+        Ok(Report { level: below.max(inside.level), changes })
+    }
+
+    /// Repairs what [`survey_whole`](Self::survey_whole) finds, as [`repair`](Self::repair) does,
+    /// and reports all of it. An image with nothing to repair is not written to.
+    ///
+    /// # Errors
+    /// As [`repair`](Self::repair).
+    pub fn repair_whole(
+        &self,
+        volume: &ImageVolume,
+        level: Level,
+        now: u64,
+    ) -> Result<Report, RepairFailure> {
+        let found = self.survey_whole(volume)?;
+        if found.level.is_none() {
+            return Ok(found);
+        }
+        if found.level.is_some_and(|takes| takes > level) {
+            return Err(RepairError::Level(found).into());
+        }
+        let mut changes = self.survey_ubi(volume)?;
+        changes.extend(self.repair(volume, level, now, 0)?.changes);
+        Ok(Report { level: found.level, changes })
+    }
+
     /// Repairs one of the image's volumes, and UBI below it, in place: the caller has a copy. `now`
     /// is the time in seconds since 1970; `more` LEBs are added to a volume that may grow.
     ///
