@@ -50,8 +50,14 @@ fn walk(fs: &dyn FileSystem, path: &[u8], to_the_end: bool) -> Result<Inode, Pat
     // The next name comes last.
     let mut todo = names(path);
     while let Some(name) = todo.pop() {
-        if name == b".." {
-            if at.len() > 1 {
+        if matches!(&name[..], b"." | b"..") {
+            let is_file =
+                |inode| fs.attributes(inode).is_ok_and(|it| it.kind != FileKind::Directory);
+            if at.len() > 1 && is_file(at[at.len() - 1]) {
+                let path = shown.join(&b'/').escape_ascii().to_string();
+                return Err(PathError::At { path, error: FsError::NotDirectory });
+            }
+            if name == b".." && at.len() > 1 {
                 at.pop();
                 shown.pop();
             }
@@ -88,10 +94,11 @@ fn walk(fs: &dyn FileSystem, path: &[u8], to_the_end: bool) -> Result<Inode, Pat
     Ok(at[at.len() - 1])
 }
 
-/// Names of a path, last one first.
+/// Names of a path, last one first. A '/' at the end stands for `.`: there must be a directory.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
-    let names = path.rsplit(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
-    names.map(<[u8]>::to_vec).collect()
+    let end = path.ends_with(b"/").then(|| b".".to_vec());
+    let names = path.rsplit(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    end.into_iter().chain(names.map(<[u8]>::to_vec)).collect()
 }
 
 #[cfg(test)]
@@ -130,5 +137,14 @@ mod tests {
         assert_eq!(wrong(b"/lib/loop"), "/usr/lib/loop: too many symlinks lead to each other");
         assert_eq!(wrong(b"/lib/none"), "/usr/lib/none: no such file or directory");
         assert_eq!(wrong(b"/lib/file/x"), "/usr/lib/file/x: not a directory");
+        for path in ["/lib/file/", "lib/file//", "/lib/file/.", "/usr/absolute/", "/lib/file/../x"]
+        {
+            assert_eq!(wrong(path.as_bytes()), "/usr/lib/file: not a directory", "{path}");
+        }
+        let file = resolve(&fs, b"/lib/file/").unwrap_err().to_string();
+        assert_eq!(file, "/usr/lib/file: not a directory");
+        for path in ["/", "", ".", "..", "/lib/../..", "/usr/lib/./.././.."] {
+            assert_eq!(resolve(&fs, path.as_bytes()).unwrap(), fs.statistics().root, "{path}");
+        }
     }
 }

@@ -8,6 +8,9 @@ use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError, Inode};
 /// Deepest directory that is entered: deeper ones occur only in malicious images.
 pub(crate) const DEPTH_MAX: usize = 1024;
 
+/// Why a deeper one is not.
+const TOO_DEEP: &str = "a directory below 1024 others";
+
 /// A file found on a walk.
 #[derive(Debug)]
 pub struct Node<'a> {
@@ -43,7 +46,8 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
 pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], FsError)>) -> Result<(), E> + 'v;
 
 /// Visits `start` and everything below it down to `depth` directories, parents first, names in
-/// order. Errors of directories are reported with their path and do not end the walk.
+/// order. Errors of directories are reported with their path and do not end the walk; so are
+/// directories that are too deep to be entered, in images made to do harm.
 ///
 /// # Errors
 /// Whatever `visit` returns.
@@ -83,8 +87,54 @@ pub fn walk<E>(
         let attributes = fs.attributes(child.inode);
         let (inode, kind) = (child.inode, child.kind);
         visit(Ok(Node { path: &path, inode, kind, attributes }))?;
-        if kind == FileKind::Directory && level < depth.min(DEPTH_MAX) && visited.insert(inode) {
-            enter = Some((level, path, inode));
+        if kind != FileKind::Directory || level >= depth || !visited.insert(inode) {
+            continue;
         }
+        match level < DEPTH_MAX {
+            true => enter = Some((level, path, inode)),
+            false => visit(Err((&path, FsError::Unsupported(TOO_DEEP))))?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use flysch_api::vfs::{DeviceNumber, FileSystemMut, NewFile, Timestamp};
+    use flysch_vfs::Memory;
+
+    use super::*;
+
+    #[test]
+    fn a_walk_says_where_it_does_not_go() {
+        let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+        let mut fs = Memory::new(1 << 20, now);
+        let root = fs.statistics().root;
+        let device = DeviceNumber::default();
+        let kind = FileKind::Directory;
+        let new = NewFile { kind, permissions: 0o755, owner: 0, group: 0, device, target: b"" };
+        let mut at = root;
+        for _ in 0..=DEPTH_MAX {
+            at = fs.create(at, b"d", &new, now).unwrap();
+        }
+        let walked = |depth| {
+            let (mut nodes, mut errors) = (0, vec![]);
+            let done: Result<(), Infallible> = walk(&fs, root, depth, &mut |met| {
+                match met {
+                    Ok(_) => nodes += 1,
+                    Err((path, error)) => errors.push((path.len(), error.to_string())),
+                }
+                Ok(())
+            });
+            assert_eq!(done, Ok(()));
+            (nodes, errors)
+        };
+        let (nodes, errors) = walked(usize::MAX);
+        assert!(TOO_DEEP.contains(&DEPTH_MAX.to_string()));
+        // Its path: names of one byte, with slashes between them.
+        let expected = (2 * DEPTH_MAX - 1, "not supported: a directory below 1024 others".into());
+        assert_eq!((nodes, errors), (1 + DEPTH_MAX, vec![expected]));
+        assert_eq!(walked(3), (4, vec![]));
     }
 }
