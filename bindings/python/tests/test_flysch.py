@@ -83,6 +83,25 @@ class Made(unittest.TestCase):
             if stat.S_ISLNK(real.st_mode):
                 self.assertEqual(volume.readlink(name), os.readlink(self.tree / name))
 
+    def test_a_repair_reports_ubi_too_and_leaves_alone_what_needs_none(self):
+        path = self.folder / "one"
+        block = 128 << 10
+        clean = self.twice().read_bytes()
+        clean = clean[: len(clean) // 2]
+        path.write_bytes(clean)
+        self.assertEqual(flysch.open(path).repair("data", dry_run=True), [])
+        self.assertEqual(flysch.open(path).repair("data"), [])
+        self.assertEqual(path.read_bytes(), clean, "nothing to repair, nothing written")
+        hurt = clean[:block] + bytes(64) + clean[block + 64 :]
+        path.write_bytes(hurt)
+        plan = flysch.open(path).repair("data", dry_run=True)
+        self.assertEqual(len(plan), 1, plan)
+        self.assertEqual(path.read_bytes(), hurt)
+        self.assertEqual(len(flysch.open(path).repair("data")), 1)
+        image = flysch.open(path)
+        self.assertEqual([f for f in image.check() if f.severity != "note"], [])
+        self.same_as_tree(image["data"])
+
     def test_a_path_bytes_and_a_file_are_opened_alike(self):
         path = self.ubifs()
         with open(path, "rb") as file:
