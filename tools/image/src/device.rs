@@ -26,9 +26,16 @@ impl Image {
         let hints = Hints { erase_size, page_size, ..Hints::default() };
         let mut parts = vec![];
         let mut regions = detect::regions(&*flash, &hints)?;
-        if let [Region { content: Content::Jffs2(_), range, .. }] = &mut regions[..] {
-            // The kernel makes one of a whole device, and writes its blocks in any order.
-            *range = 0..flash.geometry().size;
+        // The kernel makes one of a whole device, whatever is in its last blocks; those of JFFS2 it
+        // writes in any order.
+        match &mut regions[..] {
+            [Region { content: Content::Jffs2(_), range, .. }] => {
+                *range = 0..flash.geometry().size;
+            }
+            [.., Region { content: Content::Ubi { .. }, range, .. }] => {
+                range.end = flash.geometry().size;
+            }
+            _ => {}
         }
         for region in regions {
             parts.push(part(flash.clone(), region)?);
