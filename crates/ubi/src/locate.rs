@@ -41,8 +41,8 @@ pub struct UbiImage {
 
 /// Finds every UBI image on `flash`.
 ///
-/// `peb_size` is the erase block size if it is known and not 0; otherwise it is derived from the headers, and
-/// the first image need not start at the first byte.
+/// `peb_size` is the erase block size if it is known and not 0; otherwise it is derived from the
+/// headers, and the first image need not start at the first byte.
 pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<UbiImage> {
     let peb_size = peb_size.filter(|&size| size > 0);
     // The size needs many headers, the place of the first one only that.

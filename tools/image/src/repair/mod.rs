@@ -88,8 +88,8 @@ impl Image {
         }
     }
 
-    /// What a repair of one of the image's volumes would change, in UBI below it as well; nothing is
-    /// written. Of a volume without UBIFS only UBI can be repaired.
+    /// What a repair of one of the image's volumes would change, in UBI below it as well; nothing
+    /// is written. Of a volume without UBIFS only UBI can be repaired.
     ///
     /// # Errors
     /// As [`survey_repair`](Self::survey_repair).
