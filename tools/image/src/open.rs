@@ -1,5 +1,9 @@
 //! Opens an image, whatever it is.
 
+mod naming;
+
+pub use naming::{in_fields, names};
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -544,23 +548,4 @@ fn starts_with_jffs2(
         Err(error) => return Err(error),
     }
     Ok(flysch_wire::jffs2::detect(&bytes))
-}
-
-/// A name for each volume of `image` that can be part of a path: unique, without '/'.
-pub fn names(image: &Image) -> Vec<String> {
-    let mut names: Vec<String> = vec![];
-    for volume in image.volumes() {
-        let clean: String =
-            volume.name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
-        let clean = match &clean[..] {
-            "" | "." | ".." => format!("volume{clean}"),
-            _ => clean,
-        };
-        let name = (1..)
-            .map(|number| if number == 1 { clean.clone() } else { format!("{clean}-{number}") })
-            .find(|name| !names.contains(name))
-            .unwrap_or_default();
-        names.push(name);
-    }
-    names
 }
