@@ -6,8 +6,8 @@ In unblob:  ExtractionConfig(handlers=(flysch_handler.FlyschHandler,), ...), in 
             handlers of these formats, which take precedence if both are given
 Elsewhere:  flysch_handler.extract(FIRMWARE, FOLDER)
 
-Each volume becomes a folder with its name, or a file if it is not a file system. What cannot be
-read is reported, and everything else is extracted.
+Each volume becomes a folder with its unique name, or a file if it is not a file system. What
+cannot be read is reported, and everything else is extracted.
 """
 
 import pathlib
@@ -18,17 +18,21 @@ import flysch
 
 def extract(source, folder):
     """Extracts all volumes of the image `source` into `folder`. Returns what went wrong, by line."""
-    image = flysch.open(source)
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    wrong = list(image.failures)
-    for volume in image.volumes:
-        # Names come from the image: none may lead out of the folder.
-        name = volume.name.replace("/", "_").lstrip(".") or f"volume-{volume.id}"
-        target = pathlib.Path(folder) / name
-        done = volume.extract(target, keep_damaged=True)
-        wrong += [f"{volume.name}: {path or 'the content'}: {why}" for path, why in done.failures]
-        print(f"{target}: {done.files} files, {done.bytes} bytes")
-    return wrong
+    folder = pathlib.Path(folder)
+    with flysch.open(source) as image:
+        folder.mkdir(parents=True, exist_ok=True)
+        wrong = list(image.failures)
+        for volume in image.volumes:
+            # Names come from the image: unique ones are no two alike, and none leads elsewhere.
+            name = volume.unique_name
+            try:
+                done = volume.extract(folder / name, keep_damaged=True)
+            except (OSError, flysch.Error) as error:
+                wrong.append(f"{name}: {error}")
+                continue
+            wrong += [f"{name}: {path or 'the content'}: {why}" for path, why in done.failures]
+            print(f"{folder / name}: {done.files} files, {done.bytes} bytes")
+        return wrong
 
 
 try:
@@ -73,7 +77,7 @@ def main():
         sys.exit(f"usage: {sys.argv[0]} FIRMWARE FOLDER")
     try:
         wrong = extract(sys.argv[1], sys.argv[2])
-    except flysch.Error as error:
+    except (OSError, flysch.Error) as error:
         sys.exit(str(error))
     for line in wrong:
         print(line, file=sys.stderr)

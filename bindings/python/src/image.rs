@@ -7,21 +7,26 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::finding::{self, Severity};
-use flysch_image::{EccScheme, Image as Opened, ImageOpenOptions, KeyFile, Part, read_keys};
+use flysch_image::{
+    EccScheme, Image as Opened, ImageOpenOptions, KeyFile, Part, in_fields, names, read_keys,
+};
 use flysch_mtd::detect::Content;
 use flysch_ubifs::repair::{self, Level};
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyKeyError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
 
-use crate::error::{OpenError, RepairError};
+use crate::border::{HostPath, Options, detached};
+use crate::error::{OpenError, RepairError, of_open};
+use crate::held::Held;
 use crate::volume::Volume;
 
 /// A flash image: UBI with its volumes, a bare UBIFS, JFFS2, a dump with out-of-band bytes, or
 /// several of these one after the other.
 #[pyclass(frozen, module = "flysch")]
 pub(crate) struct Image {
-    opened: Arc<Opened>,
+    held: Arc<Held>,
+    path: PathBuf,
 }
 
 /// One finding of a check.
@@ -112,16 +117,11 @@ impl Source {
         if let Ok(bytes) = source.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes.as_bytes().to_vec()));
         }
-        if let Ok(path) = source.extract::<PathBuf>() {
-            return Ok(Self::Path(path));
+        if source.is_instance_of::<PyString>() || source.hasattr("__fspath__")? {
+            return Ok(Self::Path(source.extract::<HostPath>()?.0));
         }
         if source.hasattr("read")? {
-            let bytes = source.call_method0("read")?;
-            // No cause: the type it has instead does not help.
-            let bytes = bytes.cast::<PyBytes>().map_err(|_| {
-                PyTypeError::new_err("its read() gives no bytes; open the file in binary mode")
-            })?;
-            return Ok(Self::Bytes(bytes.as_bytes().to_vec()));
+            return Ok(Self::Bytes(content(source)?));
         }
         if let Ok(bytes) = source.call_method0("tobytes").and_then(|b| b.extract::<Vec<u8>>()) {
             return Ok(Self::Bytes(bytes));
@@ -133,40 +133,44 @@ impl Source {
     }
 }
 
-/// What the caller knows better than detection; `flysch.open` has the names and defaults.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct OpenOptions {
-    erase_size: Option<u32>,
-    page_size: Option<u32>,
-    oob_size: Option<u32>,
-    ecc: Option<String>,
-    no_oob: bool,
-    offset: u64,
-    auth_key: Option<PathBuf>,
-    master_keys: Vec<String>,
+/// Everything in a file, wherever it was read last; in a pipe, what is left.
+fn content(file: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let py = file.py();
+    if let Err(error) = file.call_method1("seek", (0,)) {
+        let cannot = error.is_instance_of::<PyOSError>(py);
+        if !cannot && !error.is_instance_of::<PyAttributeError>(py) {
+            return Err(error);
+        }
+    }
+    let bytes = file.call_method0("read")?;
+    // No cause: the type it has instead does not help.
+    let bytes = bytes.cast::<PyBytes>().map_err(|_| {
+        PyTypeError::new_err("its read() gives no bytes; open the file in binary mode")
+    })?;
+    Ok(bytes.as_bytes().to_vec())
 }
 
-impl OpenOptions {
-    fn read(self) -> PyResult<ImageOpenOptions> {
-        let scheme = |name: String| {
-            let scheme = name.parse::<EccScheme>();
-            scheme.map_err(|error| PyValueError::new_err(format!("ecc: {error}")))
-        };
-        let masters = self.master_keys.iter();
-        let masters = masters.map(|name| name.parse().expect("any text names a file"));
-        let masters: Vec<KeyFile> = masters.collect();
-        let keys = read_keys(self.auth_key.as_deref().map(|path| (path, None)), &masters, None);
-        Ok(ImageOpenOptions {
-            erase_size: self.erase_size,
-            page_size: self.page_size,
-            oob_size: self.oob_size,
-            ecc: self.ecc.map(scheme).transpose()?,
-            no_oob: self.no_oob,
-            offset: self.offset,
-            keys: keys.map_err(|error| OpenError::new_err(error.to_string()))?,
-        })
-    }
+/// What the caller knows better than detection; `flysch.open` has the names and defaults.
+fn understood(given: Options<'_, '_>) -> PyResult<ImageOpenOptions> {
+    let scheme = |name: String| {
+        let scheme = name.parse::<EccScheme>();
+        scheme.map_err(|error| PyValueError::new_err(format!("ecc: {error}")))
+    };
+    let masters: Vec<String> = given.get("master_keys")?;
+    let masters = masters.iter().map(|name| name.parse().expect("any text names a file"));
+    let masters: Vec<KeyFile> = masters.collect();
+    let auth: Option<HostPath> = given.get("auth_key")?;
+    let auth = auth.as_ref().map(|HostPath(path)| (&**path, None));
+    Ok(ImageOpenOptions {
+        erase_size: given.size("erase_size")?,
+        page_size: given.size("page_size")?,
+        oob_size: given.size("oob_size")?,
+        ecc: given.get::<Option<String>>("ecc")?.map(scheme).transpose()?,
+        no_oob: given.get("no_oob")?,
+        offset: given.number("offset", 0..=u64::MAX)?,
+        keys: read_keys(auth, &masters, None)
+            .map_err(|error| OpenError::new_err(error.to_string()))?,
+    })
 }
 
 /// Opens an image.
@@ -174,36 +178,44 @@ impl OpenOptions {
 pub(crate) fn open(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
-    options: OpenOptions,
+    options: &Bound<'_, PyDict>,
 ) -> PyResult<Image> {
     let source = Source::of(source)?;
-    let options = options.read()?;
-    let opened = py.detach(|| match source {
-        Source::Path(path) => {
-            Opened::open(&path, &options).map_err(|error| (path.display().to_string(), error))
-        }
-        Source::Bytes(bytes) => {
-            let name = "<bytes>";
-            Opened::in_storage(name.as_ref(), Arc::new(bytes), &options)
-                .map_err(|error| (name.to_owned(), error))
-        }
-    });
-    let failed = |(name, error)| OpenError::new_err(format!("{name}: {error}"));
-    Ok(Image { opened: Arc::new(opened.map_err(failed)?) })
+    let options = understood(Options(options))?;
+    let name = match &source {
+        Source::Path(path) => path.clone(),
+        Source::Bytes(_) => "<bytes>".into(),
+    };
+    let opened = detached(py, || match source {
+        Source::Path(path) => Opened::open(&path, &options),
+        Source::Bytes(bytes) => Opened::in_storage(&name, Arc::new(bytes), &options),
+    })?;
+    let opened = opened.map_err(|error| of_open(&error, &name))?;
+    Ok(Image { held: Held::new(opened), path: name })
 }
 
 impl Image {
-    fn all(&self) -> Vec<Volume> {
-        let count = self.opened.volumes().count();
-        (0..count).map(|number| Volume::new(self.opened.clone(), number)).collect()
+    fn all(&self) -> PyResult<Vec<Volume>> {
+        let count = self.held.get()?.volumes().count();
+        Ok((0..count).map(|number| Volume::new(self.held.clone(), number)).collect())
+    }
+
+    fn names(&self) -> PyResult<Vec<String>> {
+        Ok(names(&*self.held.get()?))
+    }
+
+    /// The number of the volume with this unique name, else of the first one with this name.
+    fn position(&self, name: &str) -> PyResult<Option<usize>> {
+        let image = self.held.get()?;
+        let unique = names(&image).iter().position(|unique| unique == name);
+        Ok(unique.or_else(|| image.volumes().position(|volume| volume.name == name)))
     }
 
     fn named(&self, name: &str) -> PyResult<Volume> {
-        let is_it = |volume: &Volume| volume.get().name == name;
-        self.all().into_iter().find(is_it).ok_or_else(|| {
-            let names: Vec<&str> = self.opened.volumes().map(|v| v.name.as_str()).collect();
-            PyKeyError::new_err(format!("no volume `{name}`; there are {}", names.join(", ")))
-        })
+        let number = self.position(name)?;
+        let names = self.names()?.join(", ");
+        let missing = || PyKeyError::new_err(format!("no volume `{name}`; there are {names}"));
+        Ok(Volume::new(self.held.clone(), number.ok_or_else(missing)?))
     }
 }
 
@@ -211,27 +223,54 @@ impl Image {
 impl Image {
     /// Bytes of the image.
     #[getter]
-    fn size(&self) -> u64 {
-        self.opened.size
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.held.get()?.size)
     }
 
-    /// All volumes, in the order of the image.
+    /// All volumes, in the order of the image, also those with the same name.
     #[getter]
-    fn volumes(&self) -> Vec<Volume> {
+    fn volumes(&self) -> PyResult<Vec<Volume>> {
         self.all()
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.held.is_closed()
+    }
+
+    /// Closes the image and lets others change its file. After that, its methods and those of its
+    /// volumes raise ValueError.
+    fn close(&self) {
+        self.held.close();
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().held.get()?;
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) {
+        self.close();
     }
 
     /// Bytes of a page and of its out-of-band bytes; None if the image has none.
     #[getter]
-    fn pages(&self) -> Option<(u32, usize)> {
-        let format = self.opened.page_format.as_ref()?;
-        Some((format.page_size, format.oob.size))
+    fn pages(&self) -> PyResult<Option<(u32, usize)>> {
+        let image = self.held.get()?;
+        let format = image.page_format.as_ref();
+        Ok(format.map(|format| (format.page_size, format.oob.size)))
     }
 
     /// Regions of the image: "ubi", "ubifs" or "jffs2", the first byte, and the byte after the
     /// last, counted without out-of-band bytes.
     #[getter]
-    fn parts(&self) -> Vec<(&'static str, u64, u64)> {
+    fn parts(&self) -> PyResult<Vec<(&'static str, u64, u64)>> {
         let part = |part: &Part| {
             let content = match part.region.content {
                 Content::Ubi { .. } => "ubi",
@@ -240,24 +279,26 @@ impl Image {
             };
             (content, part.region.range.start, part.region.range.end)
         };
-        self.opened.parts.iter().map(part).collect()
+        Ok(self.held.get()?.parts.iter().map(part).collect())
     }
 
     /// What could not be opened, and why.
     #[getter]
-    fn failures(&self) -> Vec<String> {
-        let parts = self.opened.parts.iter().filter_map(|part| part.failure.clone());
-        let volumes = self.opened.volumes().filter_map(|volume| {
-            volume.failure().map(|why| format!("volume {}: {why}", volume.name))
+    fn failures(&self) -> PyResult<Vec<String>> {
+        let image = self.held.get()?;
+        let parts = image.parts.iter().filter_map(|part| part.failure.as_deref().map(in_fields));
+        let volumes = image.volumes().zip(names(&image)).filter_map(|(volume, name)| {
+            volume.failure().map(|why| format!("volume {name}: {}", in_fields(why)))
         });
-        parts.chain(volumes).collect()
+        Ok(parts.chain(volumes).collect())
     }
 
     /// Checks every checksum and rule; returns all findings, notes included.
-    fn check(&self, py: Python<'_>) -> Vec<Finding> {
-        py.detach(|| {
+    fn check(&self, py: Python<'_>) -> PyResult<Vec<Finding>> {
+        let image = self.held.get()?;
+        detached(py, || {
             let mut findings = Vec::new();
-            flysch_image::check(&self.opened, &mut |checked| {
+            flysch_image::check(&image, &mut |checked| {
                 findings.push(Finding::new(checked.volume, &checked.finding));
             });
             findings
@@ -281,14 +322,14 @@ impl Image {
             let names = levels.map(Level::name).join(", ");
             PyValueError::new_err(format!("no level `{level}`; there are {names}"))
         })?;
-        let volume = self.named(volume)?;
+        let volume = self.named(volume)?.found()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let report = py.detach(|| match dry_run {
-            true => self.opened.survey_repair(volume.get()),
-            false => self.opened.repair(volume.get(), known, now, 0),
+        let report = detached(py, || match dry_run {
+            true => volume.image().survey_repair(&volume),
+            false => volume.image().repair(&volume, known, now, 0),
         });
-        let report = report.map_err(|error| RepairError::new_err(error.to_string()))?;
-        let name = volume.get().name.clone();
+        let report = report?.map_err(|error| RepairError::new_err(error.to_string()))?;
+        let name = volume.name.clone();
         let change = |change: &repair::Change| {
             Ok(Change {
                 level: change.level.name(),
@@ -303,12 +344,24 @@ impl Image {
         self.named(name)
     }
 
-    fn __len__(&self) -> usize {
-        self.opened.volumes().count()
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        // What is no text is no name.
+        let name = name.extract::<String>().ok();
+        let position = name.map(|name| self.position(&name)).transpose()?;
+        Ok(position.flatten().is_some())
+    }
+
+    /// The unique names of the volumes.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.names()?)?.try_iter()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.held.get()?.volumes().count())
     }
 
     fn __repr__(&self) -> String {
-        let names: Vec<&str> = self.opened.volumes().map(|volume| volume.name.as_str()).collect();
-        format!("<flysch.Image {:?}: {}>", self.opened.path.display(), names.join(", "))
+        let names = self.names().map_or("closed".to_owned(), |names| names.join(", "));
+        format!("<flysch.Image {:?}: {names}>", self.path.display())
     }
 }

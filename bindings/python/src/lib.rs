@@ -3,15 +3,19 @@
 //! | module | what |
 //! |---|---|
 //! | `image` | an image: opening, checking, repairing |
+//! | `held` | what an image and its volumes share until it is closed |
 //! | `volume` | its volumes: names, files, extraction |
 //! | `make` | new images |
 //! | `error` | exceptions |
+//! | `border` | arguments, and panics |
 //!
 //! Long operations release the interpreter; nothing here keeps a reference to a Python object.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod border;
 mod error;
+mod held;
 mod image;
 mod make;
 mod volume;
@@ -21,7 +25,8 @@ mod volume;
 mod _flysch {
     #[pymodule_export]
     use crate::error::{
-        DamagedError, EncryptedError, Error, MakeError, OpenError, RepairError, UnsupportedError,
+        DamagedError, EncryptedError, Error, InternalError, MakeError, OpenError, RepairError,
+        UnsupportedError,
     };
     #[pymodule_export]
     use crate::image::{Change, Finding, Image, open};

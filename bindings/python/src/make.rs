@@ -1,7 +1,7 @@
 //! New images.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flysch_files::Sink;
 use flysch_image::create::{
@@ -14,7 +14,9 @@ use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
 use flysch_wire::ubifs::Compression;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
+use crate::border::{HostPath, Options, Whole, detached};
 use crate::error::MakeError;
 
 fn failed(output: &Path, error: impl std::fmt::Display) -> PyErr {
@@ -26,38 +28,27 @@ fn tree(source: &Path, squash_owners: bool) -> Result<Tree, CreateError> {
     Tree::from_directory(source, &options)
 }
 
-/// Options of mkfs.ubifs; `flysch.create_ubifs` has the names and defaults.
+/// How far a JFFS2 is filled: to the end of its last block or not at all, or to a size.
 #[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct UbifsChoice {
-    min_io_size: u32,
-    leb_size: u32,
-    max_lebs: u32,
-    compression: String,
-    squash_owners: bool,
-}
-
-/// Options of mkfs.jffs2; `flysch.create_jffs2` has the names and defaults.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Jffs2Choice {
-    erase_size: u32,
-    big_endian: bool,
-    cleanmarkers: bool,
-    summary: bool,
-    pad: Option<u64>,
-    squash_owners: bool,
+enum Pad {
+    Block(bool),
+    To(Whole),
 }
 
 /// Makes a UBIFS.
 #[pyfunction]
 pub(crate) fn create_ubifs(
     py: Python<'_>,
-    source: PathBuf,
-    output: PathBuf,
-    choice: UbifsChoice,
+    source: HostPath,
+    output: HostPath,
+    options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
-    let UbifsChoice { min_io_size, leb_size, max_lebs, compression, squash_owners } = choice;
+    let (options, source, output) = (Options(options), source.0, output.0);
+    let min_io_size = options.number("min_io_size", 1..=u32::MAX)?;
+    let leb_size = options.number("leb_size", 1..=u32::MAX)?;
+    let max_lebs = options.number("max_lebs", 0..=u32::MAX)?;
+    let compression: String = options.get("compression")?;
+    let squash_owners: bool = options.get("squash_owners")?;
     let (compression, packing) = match compression.as_str() {
         "none" => (Compression::None, Packing::new(Compression::None)),
         "lzo" => (Compression::Lzo, Packing::One(Compression::Lzo, LZO_THOROUGH)),
@@ -72,37 +63,43 @@ pub(crate) fn create_ubifs(
         CreateOptions { compression, ..CreateOptions::new(min_io_size, leb_size, max_lebs) };
     let options =
         UbifsOptions { format, packing, threads: 0, keys: None, signer: None, policy: None };
-    py.detach(|| {
+    detached(py, || {
         let tree = tree(&source, squash_owners).map_err(|error| failed(&source, error))?;
         let sink = Sink::open(&output).map_err(|error| failed(&output, error))?;
         write_ubifs(&tree, &options, sink.file(), &Making::default())
             .map_err(|error| failed(&output, error))?;
         sink.finish().map_err(|error| failed(&output, error))
-    })
+    })?
 }
 
 /// Makes a JFFS2.
 #[pyfunction]
 pub(crate) fn create_jffs2(
     py: Python<'_>,
-    source: PathBuf,
-    output: PathBuf,
-    choice: Jffs2Choice,
+    source: HostPath,
+    output: HostPath,
+    options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
-    let Jffs2Choice { erase_size, summary, squash_owners, .. } = choice;
-    let mut options =
-        Jffs2Options { erase_size, summary, squash_owners, ..Jffs2Options::default() };
-    if choice.big_endian {
+    let (choice, source, output) = (Options(options), source.0, output.0);
+    let squash_owners: bool = choice.get("squash_owners")?;
+    let mut options = Jffs2Options {
+        erase_size: choice.number("erase_size", 1..=u32::MAX)?,
+        summary: choice.get("summary")?,
+        squash_owners,
+        ..Jffs2Options::default()
+    };
+    if choice.get("big_endian")? {
         options.order = ByteOrder::Big;
     }
-    if !choice.cleanmarkers {
+    if !choice.get::<bool>("cleanmarkers")? {
         options.cleanmarker_len = 0;
     }
-    options.padding = match choice.pad {
-        None => Padding::None,
-        Some(size) => Padding::To(size),
+    options.padding = match choice.get("pad")? {
+        None | Some(Pad::Block(false)) => Padding::None,
+        Some(Pad::Block(true)) => Padding::Block,
+        Some(Pad::To(size)) => Padding::To(size.within("pad", 1..=u64::MAX)?),
     };
-    py.detach(|| {
+    detached(py, || {
         let tree = tree(&source, squash_owners).map_err(|error| failed(&source, error))?;
         let sink = Sink::open(&output).map_err(|error| failed(&output, error))?;
         let mut out = std::io::BufWriter::new(sink.file());
@@ -112,5 +109,5 @@ pub(crate) fn create_jffs2(
         out.flush().map_err(|error| failed(&output, error))?;
         drop(out);
         sink.finish().map_err(|error| failed(&output, error))
-    })
+    })?
 }

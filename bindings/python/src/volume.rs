@@ -1,31 +1,54 @@
 //! Volumes of an image, and the files in them.
 
 use std::ffi::{OsStr, OsString};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use flysch_api::vfs::{Attributes, FileKind, FileSystem, Inode, Timestamp};
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError, Inode, Timestamp};
 use flysch_image::{
     ExtractOptions, Image, ImageVolume as Opened, Progress, SharedFileSystem, extract, extract_raw,
-    follow, resolve,
+    follow, in_fields, names, resolve,
 };
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{UnsupportedError, of_file, of_path};
+use crate::border::{HostPath, Whole, detached, without_zero};
+use crate::error::{UnsupportedError, of_file, of_path, of_system, with_entries};
+use crate::held::Held;
 
 /// Most bytes of a file that are read in one step, and of an attribute.
 const CHUNK: usize = 1 << 20;
 const XATTR_MAX: usize = 64 << 10;
+/// Most threads of an extraction.
+const THREADS_MAX: u16 = 1024;
 
 /// A volume of an image: a UBI volume, or the only one of a bare UBIFS or JFFS2.
 #[pyclass(frozen, module = "flysch")]
 pub(crate) struct Volume {
+    held: Arc<Held>,
+    number: usize,
+}
+
+/// A volume of an image that stays open while it is used.
+pub(crate) struct Found {
     image: Arc<Image>,
     number: usize,
+}
+
+impl Found {
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+}
+
+impl Deref for Found {
+    type Target = Opened;
+
+    fn deref(&self) -> &Opened {
+        self.image.volumes().nth(self.number).expect("volumes do not go")
+    }
 }
 
 /// Attributes of a file, with the names of `os.stat_result`.
@@ -139,48 +162,57 @@ impl Extraction {
 }
 
 impl Volume {
-    pub(crate) fn new(image: Arc<Image>, number: usize) -> Self {
-        Self { image, number }
+    pub(crate) fn new(held: Arc<Held>, number: usize) -> Self {
+        Self { held, number }
     }
 
-    /// The volume itself.
-    pub(crate) fn get(&self) -> &Opened {
-        self.image.volumes().nth(self.number).expect("volumes do not go")
+    /// The volume itself, if its image is open.
+    pub(crate) fn found(&self) -> PyResult<Found> {
+        Ok(Found { image: self.held.get()?, number: self.number })
     }
 
     fn fs(&self) -> PyResult<SharedFileSystem> {
-        let volume = self.get();
+        let volume = self.found()?;
         volume.file_system().ok_or_else(|| {
             let why = volume.failure().unwrap_or("there is no file system in it");
-            UnsupportedError::new_err(format!("volume {}: {why}", volume.name))
+            UnsupportedError::new_err(format!("volume {}: {}", volume.name, in_fields(why)))
         })
     }
 
     /// The inode at a path; with `follow_symlinks`, a final symbolic link is followed.
     fn find(&self, path: &OsStr, follow_symlinks: bool) -> PyResult<(SharedFileSystem, Inode)> {
         let fs = self.fs()?;
+        without_zero(path)?;
+        if path.is_empty() {
+            return Err(of_file(FsError::NotFound, path));
+        }
         let found = match follow_symlinks {
             true => follow(&*fs, path.as_bytes()),
             false => resolve(&*fs, path.as_bytes()),
         };
-        let inode = found.map_err(of_path)?;
+        let inode = found.map_err(|error| of_path(error, path))?;
         Ok((fs, inode))
     }
 
-    fn entries(&self, path: &OsStr) -> PyResult<Vec<DirEntry>> {
-        let (fs, inode) = self.find(path, true)?;
+    /// The entries of a directory that can be read, and why there may be others.
+    fn entries(
+        py: Python<'_>,
+        (fs, inode): (SharedFileSystem, Inode),
+        path: &OsStr,
+    ) -> PyResult<(Vec<DirEntry>, Option<PyErr>)> {
         let mut entries = Vec::new();
-        let listed = fs.list(inode, 0, &mut |entry| {
-            entries.push(DirEntry {
-                name: OsString::from_vec(entry.name.to_vec()),
-                inode: entry.inode.0,
-                kind: entry.kind.mode_bits(),
-            });
-            ControlFlow::Continue(())
-        });
-        listed.map_err(|error| of_file(error, path))?;
+        let listed = detached(py, || {
+            fs.list(inode, 0, &mut |entry| {
+                entries.push(DirEntry {
+                    name: OsString::from_vec(entry.name.to_vec()),
+                    inode: entry.inode.0,
+                    kind: entry.kind.mode_bits(),
+                });
+                ControlFlow::Continue(())
+            })
+        })?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        Ok((entries, listed.err().map(|error| of_file(error, path))))
     }
 }
 
@@ -190,7 +222,7 @@ fn read_at(
     inode: Inode,
     mut offset: u64,
     size: u64,
-) -> Result<Vec<u8>, flysch_api::vfs::FsError> {
+) -> Result<Vec<u8>, FsError> {
     let left = fs.attributes(inode)?.size.saturating_sub(offset).min(size);
     // The size comes from the image: no memory is allocated for data that is not there.
     let mut bytes = Vec::new();
@@ -215,40 +247,66 @@ fn read_at(
 
 #[pymethods]
 impl Volume {
-    /// Name of the UBI volume, else of its format.
+    /// Name of the UBI volume, else of its format. Several volumes may have the same.
     #[getter]
-    fn name(&self) -> String {
-        self.get().name.clone()
+    fn name(&self) -> PyResult<String> {
+        Ok(self.found()?.name.clone())
+    }
+
+    /// The name, made unique in the image and fit to be a file's: "rootfs-2" for the second
+    /// "rootfs". `image[unique_name]` is this volume.
+    #[getter]
+    fn unique_name(&self) -> PyResult<String> {
+        Ok(names(self.found()?.image()).swap_remove(self.number))
     }
 
     /// Id of the UBI volume.
     #[getter]
-    fn id(&self) -> Option<u32> {
-        self.get().id
+    fn id(&self) -> PyResult<Option<u32>> {
+        Ok(self.found()?.id)
     }
 
     /// "ubifs", "jffs2", "raw" or "broken".
     #[getter]
-    fn format(&self) -> &'static str {
-        self.get().format()
+    fn format(&self) -> PyResult<&'static str> {
+        Ok(self.found()?.format())
     }
 
     /// Why its file system cannot be opened.
     #[getter]
-    fn failure(&self) -> Option<String> {
-        self.get().failure().map(str::to_owned)
+    fn failure(&self) -> PyResult<Option<String>> {
+        Ok(self.found()?.failure().map(in_fields))
     }
 
-    /// Names in a directory, sorted.
-    #[pyo3(signature = (path=OsString::from("/")))]
-    fn listdir(&self, path: OsString) -> PyResult<Vec<OsString>> {
-        Ok(self.entries(&path)?.into_iter().map(|entry| entry.name).collect())
+    /// Names in a directory, sorted. If some cannot be read, the DamagedError has the others in
+    /// `entries`.
+    #[pyo3(signature = (path=OsString::from("/")), text_signature = "($self, path='/')")]
+    fn listdir(&self, py: Python<'_>, path: OsString) -> PyResult<Vec<OsString>> {
+        let (entries, error) = Self::entries(py, self.find(&path, true)?, &path)?;
+        let names: Vec<OsString> = entries.into_iter().map(|entry| entry.name).collect();
+        match error {
+            None => Ok(names),
+            Some(error) => Err(with_entries(error, names, py)),
+        }
     }
 
-    /// Entries of a directory, sorted by name.
-    #[pyo3(signature = (path=OsString::from("/")))]
-    fn scandir(&self, path: OsString) -> PyResult<Vec<DirEntry>> {
-        self.entries(&path)
+    /// Entries of a directory, sorted by name. If some cannot be read, the DamagedError has the
+    /// others in `entries`.
+    #[pyo3(signature = (path=OsString::from("/")), text_signature = "($self, path='/')")]
+    fn scandir(&self, py: Python<'_>, path: OsString) -> PyResult<Vec<DirEntry>> {
+        match Self::entries(py, self.find(&path, true)?, &path)? {
+            (entries, None) => Ok(entries),
+            (entries, Some(error)) => Err(with_entries(error, entries, py)),
+        }
+    }
+
+    /// The same for the directory with this inode, which the path led to: walks do not begin at the
+    /// root again for each directory.
+    fn _scandir(&self, py: Python<'_>, inode: u64, path: OsString) -> PyResult<Vec<DirEntry>> {
+        match Self::entries(py, (self.fs()?, Inode(inode)), &path)? {
+            (entries, None) => Ok(entries),
+            (entries, Some(error)) => Err(with_entries(error, entries, py)),
+        }
     }
 
     /// Attributes of a file.
@@ -260,20 +318,26 @@ impl Volume {
 
     /// Whether the path leads to something.
     fn exists(&self, path: OsString) -> PyResult<bool> {
-        Ok(follow(&*self.fs()?, path.as_bytes()).is_ok())
+        let fs = self.fs()?;
+        Ok(!path.is_empty() && follow(&*fs, path.as_bytes()).is_ok())
     }
 
     /// Content of a file: `size` bytes from `offset` on, or all.
-    #[pyo3(signature = (path, *, offset=0, size=None))]
+    #[pyo3(
+        signature = (path, *, offset=Whole::ZERO, size=None),
+        text_signature = "($self, path, *, offset=0, size=None)"
+    )]
     fn read<'py>(
         &self,
         py: Python<'py>,
         path: OsString,
-        offset: u64,
-        size: Option<u64>,
+        offset: Whole,
+        size: Option<Whole>,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        let offset = offset.within("offset", 0..=u64::MAX)?;
+        let size = size.map_or(Ok(u64::MAX), |size| size.within("size", 0..=u64::MAX))?;
         let (fs, inode) = self.find(&path, true)?;
-        let bytes = py.detach(|| read_at(&*fs, inode, offset, size.unwrap_or(u64::MAX)));
+        let bytes = detached(py, || read_at(&*fs, inode, offset, size))?;
         Ok(PyBytes::new(py, &bytes.map_err(|error| of_file(error, &path))?))
     }
 
@@ -282,7 +346,6 @@ impl Volume {
         let (fs, inode) = self.find(&path, false)?;
         let failed = |error| of_file(error, &path);
         if fs.attributes(inode).map_err(failed)?.kind != FileKind::Symlink {
-            let path = path.to_string_lossy().into_owned();
             return Err(PyOSError::new_err((22, "not a symbolic link", path)));
         }
         Ok(OsString::from_vec(read_at(&*fs, inode, 0, 4096).map_err(failed)?))
@@ -315,32 +378,33 @@ impl Volume {
         Ok(PyBytes::new(py, &value[..len]))
     }
 
-    /// Extracts everything into `directory`, which is created or must be empty; a volume without a
-    /// file system becomes a file with the volume's name. Owners and device nodes need permissions;
-    /// the result tells what was left out.
-    #[pyo3(signature = (directory, *, keep_damaged=false, threads=0))]
+    /// Extracts everything into `directory`, which is created or must be empty (else
+    /// FileExistsError). A volume without a file system becomes a new file with that path. Owners
+    /// and device nodes need permissions; the result tells what was left out. `threads` is at most
+    /// 1024; 0 means one per processor.
+    #[pyo3(
+        signature = (directory, *, keep_damaged=false, threads=Whole::ZERO),
+        text_signature = "($self, directory, *, keep_damaged=False, threads=0)"
+    )]
     fn extract(
         &self,
         py: Python<'_>,
-        directory: PathBuf,
+        directory: HostPath,
         keep_damaged: bool,
-        threads: usize,
+        threads: Whole,
     ) -> PyResult<Extraction> {
         use flysch_image::Contents;
-        let options = ExtractOptions { threads, keep_damaged };
-        let volume = self.get();
-        let done = py.detach(|| match (&volume.contents, volume.file_system()) {
+        let threads = threads.within("threads", 0..=THREADS_MAX)?.into();
+        let (options, HostPath(directory)) = (ExtractOptions { threads, keep_damaged }, directory);
+        let volume = self.found()?;
+        let done = detached(py, || match (&volume.contents, volume.file_system()) {
             (_, Some(fs)) => extract(&*fs, &directory, &options, &Progress::default()),
             (Contents::Raw(flash) | Contents::Broken(flash, _), None) => {
                 extract_raw(flash, &directory, &options, &Progress::default())
             }
             _ => unreachable!("UBIFS and JFFS2 are file systems"),
-        });
-        let done = done.map_err(|error| {
-            // An error without a number is described only by its text.
-            let text = error.to_string();
-            PyOSError::new_err((error.raw_os_error().unwrap_or(0), text, directory.clone()))
         })?;
+        let done = done.map_err(|error| of_system(&error, &directory))?;
         let failures = done.failures.into_iter();
         Ok(Extraction {
             files: done.files,
@@ -353,7 +417,9 @@ impl Volume {
     }
 
     fn __repr__(&self) -> String {
-        let volume = self.get();
-        format!("<flysch.Volume {:?}: {}>", volume.name, volume.format())
+        match self.found() {
+            Ok(volume) => format!("<flysch.Volume {:?}: {}>", volume.name, volume.format()),
+            Err(_) => "<flysch.Volume of a closed image>".to_owned(),
+        }
     }
 }

@@ -1,8 +1,11 @@
 """The package, on images that it made and on images of mtd-utils."""
 
+import errno
 import io
+import mmap
 import os
 import pathlib
+import pickle
 import shutil
 import stat
 import subprocess
@@ -46,6 +49,22 @@ class Made(unittest.TestCase):
         flysch.create_ubifs(self.tree, path, min_io_size=2048, leb_size=126976)
         return path
 
+    def twice(self):
+        """Firmware of two slots: two UBIs, one after the other, each with a volume `data`."""
+        made = self.folder / "slot.ubifs"
+        flysch.create_ubifs(self.tree, made, min_io_size=2048, leb_size=126976)
+        ini = f"[data]\nmode=ubi\nimage={made}\nvol_id=2\nvol_type=dynamic\nvol_name=data\n"
+        (self.folder / "ini").write_text(ini + "vol_size=8MiB\n")
+        slots = []
+        for number in ("111", "222"):
+            slot = self.folder / number
+            shape = ["-m", "2048", "-p", "128KiB", "-Q", number]
+            subprocess.run(["ubinize", *shape, "-o", slot, self.folder / "ini"], check=True)
+            slots.append(slot.read_bytes())
+        path = self.folder / "slots"
+        path.write_bytes(b"".join(slots))
+        return path
+
     def same_as_tree(self, volume):
         found = {}
         for path, directories, files in flysch.walk(volume):
@@ -77,12 +96,124 @@ class Made(unittest.TestCase):
         with self.assertRaises(TypeError):
             flysch.open(7)
 
+    def test_a_file_is_read_from_its_start_however_often(self):
+        with open(self.ubifs(), "rb") as file:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                for source in (mapped, mapped, file, file):
+                    self.assertEqual(list(flysch.open(source)), ["ubifs"])
+        with self.assertRaises(ValueError):
+            flysch.open(file)
+        # What cannot seek is read from where it is.
+        reader, writer = os.pipe()
+        with os.fdopen(reader, "rb") as pipe:
+            os.close(writer)
+            with self.assertRaisesRegex(flysch.OpenError, "is empty"):
+                flysch.open(pipe)
+
+    def test_a_path_may_be_anything_that_names_one(self):
+        class Named:
+            def __fspath__(self):
+                return self.path
+
+        source = Named()
+        with self.assertRaises(AttributeError):
+            flysch.open(source)
+        source.path = os.fsencode(self.ubifs())
+        self.assertEqual(list(flysch.open(source)), ["ubifs"])
+        with self.assertRaisesRegex(ValueError, "null byte"):
+            flysch.open("a\0b")
+
+    def test_an_image_is_a_mapping_and_closes(self):
+        path = self.ubifs()
+        with flysch.open(path) as image:
+            volume, names = image["ubifs"], list(image)
+            self.assertEqual((names, len(image), image.closed), (["ubifs"], 1, False))
+            self.assertTrue("ubifs" in image and "none" not in image and 0 not in image)
+            file = flysch.open_file(volume, "/holes")
+            # Only one of two may change it, and no one waits for himself.
+            with self.assertRaisesRegex(flysch.RepairError, "this program has it open once more"):
+                flysch.open(path).repair("ubifs")
+        self.assertTrue(image.closed)
+        self.assertIn("closed", repr(image) + repr(volume))
+        image.close()
+        uses = [
+            lambda: image.volumes,
+            lambda: image.size,
+            lambda: image.check(),
+            lambda: image.repair("ubifs"),
+            lambda: image["ubifs"],
+            lambda: "ubifs" in image,
+            lambda: list(image),
+            lambda: len(image),
+            lambda: image.__enter__(),
+            lambda: volume.name,
+            lambda: volume.read("/etc/passwd"),
+            lambda: volume.extract(self.folder / "out"),
+            lambda: file.read(),
+        ]
+        for use in uses:
+            with self.assertRaisesRegex(ValueError, "the image is closed"):
+                use()
+        flysch.open(path).repair("ubifs")
+
+    def test_numbers_are_refused_by_name(self):
+        path = self.ubifs()
+        volume = flysch.open(path)["ubifs"]
+        sizes = [(name, bad) for name in ("erase_size", "page_size", "oob_size") for bad in (0, -1)]
+        for name, bad in sizes + [("offset", -1), ("erase_size", 2**32), ("page_size", 2**200)]:
+            with self.assertRaisesRegex(ValueError, f"^{name} cannot be"):
+                flysch.open(path, **{name: bad})
+        for name, bad in (("erase_size", "x"), ("no_oob", 1), ("master_keys", "x")):
+            with self.assertRaisesRegex(TypeError, f"^{name}: "):
+                flysch.open(path, **{name: bad})
+        for bad in (-1, 1025, 2**62, 2**200):
+            with self.assertRaisesRegex(ValueError, "^threads cannot be"):
+                volume.extract(self.folder / "out", threads=bad)
+        for name in ("offset", "size"):
+            with self.assertRaisesRegex(ValueError, f"^{name} cannot be -1"):
+                volume.read("/etc/passwd", **{name: -1})
+        for name in ("min_io_size", "leb_size", "max_lebs"):
+            options = {"min_io_size": 2048, "leb_size": 126976, name: -1}
+            with self.assertRaisesRegex(ValueError, f"^{name} cannot be -1"):
+                flysch.create_ubifs(self.tree, "x", **options)
+        for options in ({"erase_size": 0}, {"pad": -1}):
+            with self.assertRaisesRegex(ValueError, "cannot be"):
+                flysch.create_jffs2(self.tree, "x", **options)
+
     def test_jffs2_of_both_orders(self):
         for big in (False, True):
             path = self.folder / "image.jffs2"
             flysch.create_jffs2(self.tree, path, erase_size=65536, big_endian=big, pad=True)
             self.assertEqual(path.stat().st_size % 65536, 0)
             self.same_as_tree(flysch.open(path)["jffs2"])
+        sizes = []
+        for pad in (None, False, True, 3 << 20):
+            flysch.create_jffs2(self.tree, path, pad=pad)
+            sizes.append(path.stat().st_size)
+        self.assertEqual(sizes[0], sizes[1])
+        self.assertEqual(sizes[2], -(-sizes[0] // 65536) * 65536)
+        self.assertEqual(sizes[3], 3 << 20)
+
+    @unittest.skipUnless(shutil.which("ubinize"), "no mtd-utils")
+    def test_two_volumes_of_one_name(self):
+        path = self.twice()
+        image = flysch.open(path)
+        self.assertEqual([volume.name for volume in image.volumes], ["data", "data"])
+        self.assertEqual(list(image), ["data", "data-2"])
+        for name in image:
+            self.assertEqual(image[name].unique_name, name)
+            self.same_as_tree(image[name])
+        command = [sys.executable, HANDLER, path, self.folder / "out"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for name in image:
+            self.assertTrue((self.folder / "out" / name / "lib/deep/er/blob").is_file())
+        # What stops one volume does not stop the other.
+        shutil.rmtree(self.folder / "out/data-2")
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^data: .*not empty.*\n$")
+        self.assertTrue((self.folder / "out/data-2/etc/passwd").is_file())
 
     @unittest.skipUnless(shutil.which("mkfs.ubifs") and shutil.which("ubinize"), "no mtd-utils")
     def test_what_mtd_utils_made(self):
@@ -145,6 +276,73 @@ class Made(unittest.TestCase):
             volume.read("/fifo")
         with self.assertRaises(OSError):
             volume.readlink("/etc")
+        for path in ("/etc/passwd/", "/etc/passwd/.", "/lib/link/", "/etc/passwd/../passwd"):
+            with self.assertRaises(NotADirectoryError):
+                volume.read(path)
+            self.assertFalse(volume.exists(path))
+        self.assertEqual(volume.listdir("/etc/."), ["passwd"])
+        with self.assertRaises(FileNotFoundError):
+            volume.stat("")
+        self.assertFalse(volume.exists(""))
+        with self.assertRaisesRegex(ValueError, "null byte"):
+            volume.stat("a\0b")
+        for name in ("/\xe9", os.fsdecode(b"/\xff"), "none", "/etc/passwd/x"):
+            with self.assertRaises(OSError) as refused:
+                volume.stat(name)
+            self.assertEqual(refused.exception.filename, name)
+
+    def test_one_damaged_name_hides_no_others(self):
+        many = self.tree / "many"
+        many.mkdir()
+        for number in range(100):
+            (many / f"name{number:03}").touch()
+        for make in ("ubifs", "jffs2"):
+            path = self.folder / "image"
+            if make == "ubifs":
+                path = self.ubifs()
+            else:
+                flysch.create_jffs2(self.tree, path)
+            image = bytearray(path.read_bytes())
+            at = image.find(b"name042")
+            image[at] ^= 1
+            volume = flysch.open(bytes(image))[make]
+            left = [f"name{number:03}" for number in range(100) if number != 42]
+            if make == "jffs2":
+                # It has no node that says how many there were.
+                self.assertEqual(volume.listdir("/many"), left)
+                continue
+            with self.assertRaises(flysch.DamagedError) as damaged:
+                volume.listdir("/many")
+            self.assertEqual(damaged.exception.filename, "/many")
+            self.assertEqual(damaged.exception.entries, left)
+            with self.assertRaises(flysch.DamagedError) as damaged:
+                volume.scandir("/many")
+            self.assertEqual([entry.name for entry in damaged.exception.entries], left)
+            with self.assertRaises(flysch.DamagedError):
+                list(flysch.walk(volume))
+            errors = []
+            walked = {path: files for path, _, files in flysch.walk(volume, onerror=errors.append)}
+            self.assertEqual((walked["/many"], walked["/etc"]), (left, ["passwd"]))
+            self.assertEqual([error.filename for error in errors], ["/many"])
+            self.assertEqual(list(flysch.walk(volume, "/none", errors.append)), [])
+            self.assertIsInstance(errors[1], FileNotFoundError)
+
+    def test_a_walk_is_as_deep_as_the_tree(self):
+        deep = self.folder / "deep"
+        self.addCleanup(subprocess.run, ["rm", "-rf", deep])
+        subprocess.run(["mkdir", "-p", str(deep) + "/d" * 1010], check=True)
+        path = self.folder / "image"
+        flysch.create_ubifs(deep, path, min_io_size=2048, leb_size=126976)
+        volume = flysch.open(path)["ubifs"]
+        self.assertEqual(sum(1 for _ in flysch.walk(volume)), 1011)
+        # In order, and without what the caller takes out.
+        walk = flysch.walk(flysch.open(self.ubifs())["ubifs"], "/")
+        seen = []
+        for path, directories, _ in walk:
+            seen.append(path)
+            if path == "/lib":
+                directories.remove("deep")
+        self.assertEqual(seen, ["/", "/etc", "/lib"])
 
     def test_files_are_files(self):
         volume = flysch.open(self.ubifs())["ubifs"]
@@ -206,10 +404,33 @@ class Made(unittest.TestCase):
         for source in (b"", b"\0" * 4096, self.folder / "none", self.tree):
             with self.assertRaises(flysch.OpenError):
                 flysch.open(source)
+        with self.assertRaises(FileNotFoundError) as none:
+            flysch.open(self.folder / "none")
+        self.assertIsInstance(none.exception, flysch.OpenError)
+        self.assertEqual(none.exception.errno, errno.ENOENT)
+        self.assertEqual(none.exception.filename, str(self.folder / "none"))
+        again = pickle.loads(pickle.dumps(none.exception))
+        self.assertEqual((type(again), again.args), (type(none.exception), none.exception.args))
+        with self.assertRaises(IsADirectoryError):
+            flysch.open(self.tree)
+        with self.assertRaisesRegex(flysch.OpenError, r"\(erase_size, page_size\)"):
+            flysch.open(b"\0" * 4096)
         with self.assertRaisesRegex(KeyError, "there are ubifs"):
             flysch.open(self.ubifs())["root"]
         with self.assertRaisesRegex(ValueError, "lzo, zlib, zstd"):
             flysch.create_ubifs(self.tree, "x", min_io_size=8, leb_size=65536, compression="xz")
+        volume = flysch.open(self.ubifs())["ubifs"]
+        (self.folder / "full").mkdir()
+        (self.folder / "full/file").touch()
+        with self.assertRaisesRegex(FileExistsError, "not empty") as full:
+            volume.extract(self.folder / "full")
+        self.assertEqual(full.exception.errno, errno.EEXIST)
+        with self.assertRaises(FileNotFoundError):
+            volume.extract(self.folder / "no/such/folder")
+        with self.assertRaises(NotADirectoryError):
+            volume.extract(self.tree / "empty")
+        with self.assertRaisesRegex(ValueError, "null byte"):
+            volume.extract("a\0")
         output = self.folder / "there"
         output.write_text("as it was")
         with self.assertRaises(flysch.MakeError):

@@ -11,6 +11,7 @@
 Nothing is mounted, no root is needed, and an image that is only read is never written to.
 """
 
+import functools as _functools
 import io as _io
 import stat as _stat
 
@@ -23,6 +24,7 @@ from ._flysch import (
     Extraction,
     Finding,
     Image,
+    InternalError,
     MakeError,
     OpenError,
     RepairError,
@@ -44,6 +46,7 @@ __all__ = [
     "File",
     "Finding",
     "Image",
+    "InternalError",
     "MakeError",
     "OpenError",
     "RepairError",
@@ -56,6 +59,24 @@ __all__ = [
     "open_file",
     "walk",
 ]
+
+
+for _error in (DamagedError, EncryptedError, UnsupportedError):
+    _error.filename = None
+    _error.entries = None
+del _error
+
+
+@_functools.lru_cache(maxsize=None)
+def _refusal(kind):
+    """OpenError as it is if the system refuses: it is also an OSError of that kind."""
+    # What copies and pickles it gives the arguments again.
+    again = {"__reduce__": lambda self: (_refused, (self.errno, self.strerror, self.filename))}
+    return type("OpenError", (OpenError, kind), {"__module__": "flysch", **again})
+
+
+def _refused(errno, text, filename):
+    return _refusal(type(OSError(errno, text)))(errno, text, filename)
 
 
 def open(
@@ -72,12 +93,25 @@ def open(
 ):
     """Opens an image and detects its contents.
 
-    `source` is a path, bytes, or a file opened in binary mode (whose content is read at once). Sizes
-    are detected unless they are given. `auth_key` is the file with the key that verifies a UBIFS;
-    `master_keys` are the files with the keys of encrypted directories, `DESCRIPTOR:FILE` for a key
-    with a descriptor."""
+    `source` is a path, bytes, or a file opened in binary mode. Such a file, also an mmap, is read at
+    once and from its start, wherever it was read last, if it can seek. Sizes are detected unless they
+    are given. `auth_key` is the file with the key that verifies a UBIFS; `master_keys` are the files
+    with the keys of encrypted directories, `DESCRIPTOR:FILE` for a key with a descriptor.
+
+    Raises OpenError; if the system refuses, that is an OSError too (FileNotFoundError,
+    PermissionError, ...). Values that cannot be are a ValueError.
+
+    The image is a context manager. Like a mapping, it has its volumes by name: `image["rootfs"]`,
+    `"rootfs" in image`, and iteration gives the names. Where several volumes have one name, the
+    second is `image["rootfs-2"]` (Volume.unique_name); `image.volumes` is the list of all."""
     options = dict(locals())
-    return _open(options.pop("source"), options)
+    try:
+        return _open(options.pop("source"), options)
+    except OpenError as error:
+        if len(error.args) != 3:
+            raise
+        refused = _refused(*error.args)
+    raise refused
 
 
 def create_ubifs(
@@ -112,13 +146,14 @@ def create_jffs2(
     """Makes a JFFS2 from the files in `source`, like mkfs.jffs2.
 
     `erase_size` is mkfs.jffs2's -e; `cleanmarkers=False` its -n, for NAND; `pad` fills the image with
-    0xFF up to that many bytes, True up to the end of the last erase block."""
+    0xFF up to that many bytes, True up to the end of the last erase block; None and False do not."""
     options = dict(locals())
     return _create_jffs2(options.pop("source"), options.pop("output"), options)
 
 
 class File(_io.RawIOBase):
-    """A regular file of a volume, for reading: seekable, never closed by its image."""
+    """A regular file of a volume, for reading: seekable. After its image is closed, reading it raises
+    ValueError."""
 
     def __init__(self, volume, path):
         super().__init__()
@@ -136,7 +171,7 @@ class File(_io.RawIOBase):
     def seekable(self):
         return True
 
-    def seek(self, offset, whence=_io.SEEK_SET):
+    def seek(self, offset, whence=_io.SEEK_SET, /):
         self._checkClosed()
         start = {_io.SEEK_SET: 0, _io.SEEK_CUR: self._at, _io.SEEK_END: self.size}.get(whence)
         if start is None:
@@ -150,9 +185,11 @@ class File(_io.RawIOBase):
         self._checkClosed()
         return self._at
 
-    def readinto(self, buffer):
+    def readinto(self, buffer, /):
         self._checkClosed()
         view = memoryview(buffer).cast("B")
+        if self._at >= self.size:
+            return 0
         data = self._volume.read(self.name, offset=self._at, size=len(view))
         view[: len(data)] = data
         self._at += len(data)
@@ -164,13 +201,38 @@ def open_file(volume, path):
     return _io.BufferedReader(File(volume, path), 1 << 17)
 
 
-def walk(volume, top="/"):
+def walk(volume, top="/", onerror=None):
     """Walks a tree from the top, like os.walk: (path, directories, files) for each directory. Names
     removed from `directories` are skipped. Symbolic links to directories are among the files, and
-    are not followed."""
-    entries = volume.scandir(top)
-    directories = [entry.name for entry in entries if entry.is_dir()]
-    files = [entry.name for entry in entries if not entry.is_dir()]
-    yield top, directories, files
-    for name in directories:
-        yield from walk(volume, top.rstrip("/") + "/" + name)
+    are not followed; a directory with two names is entered once.
+
+    `onerror` is called with the exception of each directory that cannot be read, or not all of it;
+    what can be read is yielded nevertheless, and the walk goes on. Unlike in os.walk, without
+    `onerror` the exception is raised: nothing is left out unnoticed."""
+    waiting, entered = [(top, None)], set()
+    while waiting:
+        path, inode = waiting.pop()
+        try:
+            if inode is None:
+                entries = volume.scandir(path)
+            else:
+                entries = volume._scandir(inode, path)
+        except (Error, OSError) as error:
+            if onerror is None:
+                raise
+            onerror(error)
+            entries = getattr(error, "entries", None)
+            if entries is None:
+                continue
+        inodes = {entry.name: entry.inode for entry in entries if entry.is_dir()}
+        directories = list(inodes)
+        files = [entry.name for entry in entries if not entry.is_dir()]
+        yield path, directories, files
+        below = []
+        for name in directories:
+            # The caller may have added a name.
+            inode = inodes.get(name)
+            if inode is None or inode not in entered:
+                entered.add(inode)
+                below.append((path.rstrip("/") + "/" + name, inode))
+        waiting += reversed(below)

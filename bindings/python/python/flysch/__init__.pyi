@@ -1,19 +1,59 @@
 import io
 import os
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Literal, Union
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Union, final
 
-_Path = Union[str, "os.PathLike[str]"]
+__all__ = [
+    "Change",
+    "DamagedError",
+    "DirEntry",
+    "EncryptedError",
+    "Error",
+    "Extraction",
+    "File",
+    "Finding",
+    "Image",
+    "InternalError",
+    "MakeError",
+    "OpenError",
+    "RepairError",
+    "Stat",
+    "UnsupportedError",
+    "Volume",
+    "create_jffs2",
+    "create_ubifs",
+    "open",
+    "open_file",
+    "walk",
+]
+
+_Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Level = Literal["safe", "danger-default", "danger-rebuild"]
 
+class _Readable(Protocol):
+    """A binary file, an mmap: read from the start if it can seek."""
+
+    def read(self) -> bytes: ...
+
 class Error(Exception): ...
-class OpenError(Error): ...
-class DamagedError(Error): ...
-class EncryptedError(Error): ...
-class UnsupportedError(Error): ...
+
+class OpenError(Error):
+    """If the system refused, also an OSError: `except FileNotFoundError` catches it."""
+
+class _FileError(Error):
+    filename: str | None
+    # What can be read of a directory that was listed: names of `listdir`, entries of `scandir`.
+    entries: list[Any] | None
+
+class DamagedError(_FileError): ...
+class EncryptedError(_FileError): ...
+class UnsupportedError(_FileError): ...
+class InternalError(Error): ...
 class MakeError(Error): ...
 class RepairError(Error): ...
 
+@final
 class Finding:
     @property
     def severity(self) -> Literal["note", "inconsistent", "lost"]: ...
@@ -36,6 +76,7 @@ class Finding:
     @property
     def text(self) -> str: ...
 
+@final
 class Change:
     @property
     def level(self) -> _Level: ...
@@ -44,6 +85,7 @@ class Change:
     @property
     def action(self) -> str: ...
 
+@final
 class Stat:
     @property
     def st_mode(self) -> int: ...
@@ -74,6 +116,7 @@ class Stat:
     @property
     def st_ctime_ns(self) -> int: ...
 
+@final
 class DirEntry:
     @property
     def name(self) -> str: ...
@@ -85,6 +128,7 @@ class DirEntry:
     def is_file(self) -> bool: ...
     def is_symlink(self) -> bool: ...
 
+@final
 class Extraction:
     @property
     def files(self) -> int: ...
@@ -99,9 +143,14 @@ class Extraction:
     @property
     def without_xattr(self) -> int: ...
 
+@final
 class Volume:
+    """Its methods raise ValueError after its image is closed."""
+
     @property
     def name(self) -> str: ...
+    @property
+    def unique_name(self) -> str: ...
     @property
     def id(self) -> int | None: ...
     @property
@@ -120,6 +169,7 @@ class Volume:
         self, directory: _Path, *, keep_damaged: bool = False, threads: int = 0
     ) -> Extraction: ...
 
+@final
 class Image:
     @property
     def size(self) -> int: ...
@@ -135,7 +185,20 @@ class Image:
     def repair(
         self, volume: str, *, level: _Level = "safe", dry_run: bool = False
     ) -> list[Change]: ...
-    def __getitem__(self, name: str) -> Volume: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Image: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    # By unique name, else the first one with that name.
+    def __getitem__(self, name: str, /) -> Volume: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
 
 class File(io.RawIOBase):
@@ -144,7 +207,7 @@ class File(io.RawIOBase):
     def __init__(self, volume: Volume, path: str) -> None: ...
 
 def open(
-    source: _Path | bytes | bytearray | memoryview | BinaryIO,
+    source: str | os.PathLike[str] | os.PathLike[bytes] | bytes | bytearray | memoryview | _Readable,
     *,
     erase_size: int | None = None,
     page_size: int | None = None,
@@ -156,7 +219,11 @@ def open(
     master_keys: Sequence[str] = (),
 ) -> Image: ...
 def open_file(volume: Volume, path: str) -> io.BufferedReader: ...
-def walk(volume: Volume, top: str = "/") -> Iterator[tuple[str, list[str], list[str]]]: ...
+def walk(
+    volume: Volume,
+    top: str = "/",
+    onerror: Callable[[Exception], object] | None = None,
+) -> Iterator[tuple[str, list[str], list[str]]]: ...
 def create_ubifs(
     source: _Path,
     output: _Path,
