@@ -16,7 +16,11 @@
 #include <stdint.h>
 
 /* A literal, or another array of characters with a zero at its end, as bytes. */
+#ifdef __cplusplus
+#define FLYSCH_BYTES(text) (flysch_bytes{reinterpret_cast<const uint8_t *>(text), sizeof(text) - 1})
+#else
 #define FLYSCH_BYTES(text) ((flysch_bytes){(const uint8_t *)(text), sizeof(text) - 1})
+#endif
 
 /**
  * Bytes of an error's text and of its cause, including the zero at the end.
@@ -153,7 +157,8 @@ typedef struct flysch_image_error {
    */
   enum flysch_image_status status;
   /**
-   * The text to print: one line, ended by a zero, truncated if it would be longer.
+   * The text to print: one line, ended by a zero. Of a path that is too long for it there is
+   * only the end, after `...`.
    */
   char text[FLYSCH_IMAGE_TEXT_BYTES];
   /**
@@ -252,7 +257,7 @@ typedef struct flysch_entry {
    */
   struct flysch_bytes name;
   /**
-   * Inode number; 0 for a directory that could not be read to its end.
+   * Inode number; 0 for a directory that could not be read to its end, or entered at all.
    */
   uint64_t inode;
   /**
@@ -367,7 +372,7 @@ const char *flysch_image_status_text(int32_t status);
 
 /**
  * Opens the file to which a path in a volume leads; symbolic links are followed within the image.
- * NULL if it leads nowhere. Close the file with flysch_file_close.
+ * NULL if it leads nowhere, as an empty one does. Close the file with flysch_file_close.
  */
 struct flysch_file *flysch_file_open(const struct flysch_image *image,
                                      size_t volume,
@@ -429,7 +434,8 @@ int64_t flysch_file_xattr(const struct flysch_file *file,
                           struct flysch_image_error *error);
 
 /**
- * Visits the names in a directory, one by one, in no particular order.
+ * Visits the names in a directory, one by one, in no particular order. If some cannot be read, the
+ * others are visited before it fails.
  */
 enum flysch_image_status flysch_file_list(const struct flysch_file *file,
                                           flysch_visit visit,
@@ -438,7 +444,8 @@ enum flysch_image_status flysch_file_list(const struct flysch_file *file,
 
 /**
  * Visits a file and everything below it: directories before their contents, names in order,
- * without following links. What cannot be read is reported and does not end the walk.
+ * without following links. What cannot be read, and directories below 1024 others, which are not
+ * entered, are reported and do not end the walk.
  */
 enum flysch_image_status flysch_file_walk(const struct flysch_file *file,
                                           flysch_visit visit,
@@ -491,6 +498,13 @@ void flysch_image_close(struct flysch_image *image);
  * Number of volumes; 0 for NULL.
  */
 size_t flysch_image_volumes(const struct flysch_image *image);
+
+/**
+ * A part or volume of the image that could not be opened, counted from 0, and why, as text; `data`
+ * is NULL after the last one. An image without volumes has its reason here. Valid until the image
+ * is closed.
+ */
+struct flysch_bytes flysch_image_failure(const struct flysch_image *image, size_t number);
 
 /**
  * Writes the description of a volume, counted from 0, to `volume`.

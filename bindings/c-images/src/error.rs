@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use std::fmt;
 
 use flysch_api::vfs;
-use flysch_image::{OpenError, PathError};
+use flysch_image::{OpenError, PathError, in_fields};
 
 /// How a call ended. All values except FLYSCH_IMAGE_STATUS_OK are negative.
 #[repr(C)]
@@ -76,6 +76,10 @@ pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
 
 /// Bytes of an error's text and of its cause, including the zero at the end.
 pub const TEXT_BYTES: usize = 256;
+/// What stands for the beginning of a path.
+const DOTS: &str = "...";
+/// Bytes of a path that are shown however long the reason is.
+const OBJECT_BYTES_MIN: usize = 64;
 
 /// Why a call failed. Nothing in it has to be freed.
 #[repr(C)]
@@ -83,7 +87,8 @@ pub const TEXT_BYTES: usize = 256;
 pub struct ImageError {
     /// The number to switch on.
     pub status: ImageStatus,
-    /// The text to print: one line, ended by a zero, truncated if it would be longer.
+    /// The text to print: one line, ended by a zero. Of a path that is too long for it there is
+    /// only the end, after `...`.
     pub text: [c_char; TEXT_BYTES],
     /// The cause, if it is known and not in the text; else empty.
     pub cause: [c_char; TEXT_BYTES],
@@ -98,11 +103,28 @@ impl ImageError {
         Box::new(Self { status, text, cause: [0; TEXT_BYTES] })
     }
 
-    /// The same, with its cause.
-    fn behind(mut self: Box<Self>, cause: Option<&(dyn Cause + 'static)>) -> Box<Self> {
-        let all = std::iter::successors(cause, |cause| (*cause).source());
-        let all: Vec<String> = all.map(ToString::to_string).collect();
-        self.cause = cut(&all.join(": "));
+    /// A status with the text that it happened to `object`, of which as much is shown as fits.
+    pub(crate) fn about(
+        status: ImageStatus,
+        object: impl fmt::Display,
+        why: impl fmt::Display,
+    ) -> Box<Self> {
+        let (object, why) = (object.to_string(), why.to_string());
+        let room = (TEXT_BYTES - 1).saturating_sub(": ".len() + why.len()).max(OBJECT_BYTES_MIN);
+        if object.len() <= room {
+            return Self::new(status, format_args!("{object}: {why}"));
+        }
+        let mut starts = object.char_indices().map(|(at, _)| at);
+        let start = starts.find(|at| DOTS.len() + object.len() - at <= room);
+        let end = &object[start.unwrap_or(object.len())..];
+        Self::new(status, format_args!("{DOTS}{end}: {why}"))
+    }
+
+    /// The same, with its causes as far as the text does not have them anyway.
+    fn behind(mut self: Box<Self>, text: &str, cause: Option<&(dyn Cause + 'static)>) -> Box<Self> {
+        let all = std::iter::successors(cause, |&cause| cause.source());
+        let all = all.map(ToString::to_string).filter(|cause| !text.contains(&**cause));
+        self.cause = cut(&all.collect::<Vec<_>>().join(": "));
         self
     }
 
@@ -112,28 +134,35 @@ impl ImageError {
             OpenError::File(_) | OpenError::Flash(_) | OpenError::Device(_) => ImageStatus::System,
             _ => ImageStatus::Unknown,
         };
-        Self::new(status, format_args!("{object}: {error}")).behind(error.source())
+        let why = in_fields(&error.to_string());
+        Self::about(status, object, &why).behind(&why, error.source())
     }
 
     /// An error of the file system for the file at `path`.
     pub(crate) fn of_file(path: &[u8], error: vfs::FsError) -> Box<Self> {
-        let text = format!("{}: {error}", path.escape_ascii());
-        Self::new(status_of(error), text).behind(error.source())
+        let why = error.to_string();
+        Self::about(status_of(error), path.escape_ascii(), &why).behind(&why, error.source())
     }
 
     /// Why a path cannot be resolved.
     pub(crate) fn of_path(error: &PathError) -> Box<Self> {
-        let status = match error {
-            PathError::At { error, .. } => status_of(*error),
-            PathError::Loop { .. } => ImageStatus::Loop,
-        };
-        Self::new(status, error).behind(error.source())
+        match error {
+            PathError::At { path, error } => {
+                let (place, why) = (format_args!("/{path}"), error.to_string());
+                Self::about(status_of(*error), place, &why).behind(&why, error.source())
+            }
+            PathError::Loop { path } => {
+                let (place, why) =
+                    (format_args!("/{path}"), "too many symlinks lead to each other");
+                Self::about(ImageStatus::Loop, place, why)
+            }
+        }
     }
 
     /// An error of the operating system for a file of this machine.
     pub(crate) fn of_system(object: impl fmt::Display, error: &std::io::Error) -> Box<Self> {
-        let text = format_args!("{object}: {error}");
-        Self::new(ImageStatus::System, text).behind(error.source())
+        let why = error.to_string();
+        Self::about(ImageStatus::System, object, &why).behind(&why, error.source())
     }
 }
 
@@ -184,8 +213,50 @@ mod tests {
         let error = ImageError::of_system("dump", &std::io::Error::other(cause));
         assert_eq!(error.status, ImageStatus::System);
         assert_eq!(text(&error.text), b"dump: the cable is out");
+        assert_eq!(text(&error.cause), b"");
         let error =
             ImageError::of_open("dump", &OpenError::File(std::io::Error::from_raw_os_error(5)));
-        assert!(text(&error.cause).starts_with(b"Input/output error"), "{error:?}");
+        let says = b"dump: cannot be read: Input/output error";
+        assert!(text(&error.text).starts_with(says), "{error:?}");
+        assert_eq!(text(&error.cause), b"", "the text has it");
+        let hidden = Hidden(std::io::Error::other("the cable is out"));
+        let error = ImageError::about(ImageStatus::System, "dump", "stopped");
+        let error = error.behind("stopped", Some(&hidden));
+        assert_eq!(text(&error.cause), b"something else: the cable is out");
+    }
+
+    #[derive(Debug)]
+    struct Hidden(std::io::Error);
+
+    impl fmt::Display for Hidden {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("something else")
+        }
+    }
+
+    impl Cause for Hidden {
+        fn source(&self) -> Option<&(dyn Cause + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn of_a_long_path_its_end_is_shown_and_the_reason() {
+        let path = format!("/{}/end", "ä".repeat(300));
+        let error = ImageError::of_file(path.as_bytes(), vfs::FsError::NotFound);
+        let shown = String::from_utf8(text(&error.text)).unwrap();
+        assert!(shown.starts_with("..."), "{shown}");
+        assert!(shown.ends_with("/end: no such file or directory"), "{shown}");
+        let error = ImageError::of_system(&path, &std::io::Error::other("x".repeat(300)));
+        let shown = String::from_utf8(text(&error.text)).unwrap();
+        assert!(shown.starts_with("...") && shown.contains("ä/end: xxx"), "{shown}");
+        assert_eq!(shown.len(), TEXT_BYTES - 1);
+    }
+
+    #[test]
+    fn options_have_the_names_of_c() {
+        let error = ImageError::of_open("dump", &OpenError::Unknown);
+        let shown = String::from_utf8(text(&error.text)).unwrap();
+        assert!(shown.contains("(erase_size, page_size)"), "{shown}");
     }
 }

@@ -40,14 +40,17 @@ impl File {
         path: &[u8],
         find: fn(&dyn vfs::FileSystem, &[u8]) -> Result<Inode, PathError>,
     ) -> Outcome<Self> {
-        let volume = numbered(image, volume)?;
-        let fs = volume.file_system().ok_or_else(|| {
-            let why = volume.failure().unwrap_or("there is no file system in it");
-            let text = format_args!("volume {}: {why}", volume.name);
-            ImageError::new(ImageStatus::NoFileSystem, text)
+        let found = numbered(image, volume)?;
+        let fs = found.file_system().ok_or_else(|| {
+            let why = image.failure_of(volume).unwrap_or("there is no file system in it");
+            let object = format_args!("volume {}", found.name);
+            ImageError::about(ImageStatus::NoFileSystem, object, why)
         })?;
+        if path.is_empty() {
+            return Err(ImageError::new(ImageStatus::NotFound, "the path is empty"));
+        }
         let inode = find(&*fs, path).map_err(|error| ImageError::of_path(&error))?;
-        Ok(Self { fs, inode, path: path.to_vec(), _image: image.0.clone() })
+        Ok(Self { fs, inode, path: path.to_vec(), _image: image.opened.clone() })
     }
 
     fn failed(&self, error: vfs::FsError) -> Box<ImageError> {
@@ -68,7 +71,7 @@ impl File {
             _ => ImageStatus::Kind,
         };
         let path = self.path.escape_ascii();
-        Err(ImageError::new(status, format_args!("{path}: it is no {what}")))
+        Err(ImageError::about(status, path, format_args!("it is no {what}")))
     }
 
     /// Fills `buffer` from `offset` on, or only up to the end of the file; returns how much.
@@ -106,7 +109,7 @@ impl File {
 
     fn stopped(&self) -> Box<ImageError> {
         let path = self.path.escape_ascii();
-        ImageError::new(ImageStatus::Stopped, format_args!("{path}: stopped by the caller"))
+        ImageError::about(ImageStatus::Stopped, path, "stopped by the caller")
     }
 
     /// Visits everything below it.
@@ -173,7 +176,7 @@ unsafe fn opened(
 }
 
 /// Opens the file to which a path in a volume leads; symbolic links are followed within the image.
-/// NULL if it leads nowhere. Close the file with flysch_file_close.
+/// NULL if it leads nowhere, as an empty one does. Close the file with flysch_file_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_open(
     image: *const Image,
@@ -316,7 +319,8 @@ pub unsafe extern "C" fn flysch_file_xattr(
     unsafe { counted(error, work) }
 }
 
-/// Visits the names in a directory, one by one, in no particular order.
+/// Visits the names in a directory, one by one, in no particular order. If some cannot be read, the
+/// others are visited before it fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_list(
     file: *const File,
@@ -336,7 +340,8 @@ pub unsafe extern "C" fn flysch_file_list(
 }
 
 /// Visits a file and everything below it: directories before their contents, names in order,
-/// without following links. What cannot be read is reported and does not end the walk.
+/// without following links. What cannot be read, and directories below 1024 others, which are not
+/// entered, are reported and do not end the walk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_walk(
     file: *const File,

@@ -3,7 +3,9 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use flysch_image::{Contents, EccScheme, Image as Opened, ImageOpenOptions, KeyFile, read_keys};
+use flysch_image::{
+    Contents, EccScheme, Image as Opened, ImageOpenOptions, KeyFile, in_fields, names, read_keys,
+};
 
 use crate::border::{bytes, guarded, named, null, path, told};
 use crate::error::{ImageError, ImageStatus, Outcome};
@@ -15,7 +17,31 @@ const NAMELESS: &str = "<image>";
 
 /// An open image.
 #[derive(Debug)]
-pub struct Image(pub(crate) Arc<Opened>);
+pub struct Image {
+    pub(crate) opened: Arc<Opened>,
+    /// What could not be opened: parts, then volumes.
+    failures: Vec<String>,
+    /// For each volume why its file system could not be opened.
+    broken: Vec<Option<String>>,
+}
+
+impl Image {
+    fn new(opened: Opened) -> Self {
+        let broken: Vec<Option<String>> =
+            opened.volumes().map(|volume| volume.failure().map(in_fields)).collect();
+        let parts = opened.parts.iter().filter_map(|part| part.failure.as_deref().map(in_fields));
+        let volumes = names(&opened).into_iter().zip(&broken);
+        let volumes =
+            volumes.filter_map(|(name, why)| Some(format!("volume {name}: {}", why.as_ref()?)));
+        let failures = parts.chain(volumes).collect();
+        Self { opened: Arc::new(opened), failures, broken }
+    }
+
+    /// Why the file system of a volume could not be opened.
+    pub(crate) fn failure_of(&self, volume: usize) -> Option<&str> {
+        self.broken.get(volume)?.as_deref()
+    }
+}
 
 /// The library's version, as `0.1.0`.
 #[unsafe(no_mangle)]
@@ -62,7 +88,7 @@ unsafe fn understood(options: *const ImageOptions) -> Outcome<ImageOpenOptions> 
 }
 
 fn handle(opened: Opened) -> *mut Image {
-    Box::into_raw(Box::new(Image(Arc::new(opened))))
+    Box::into_raw(Box::new(Image::new(opened)))
 }
 
 /// Opens the image in a file; NULL if it cannot be opened. `options` may be NULL. Damage does not
@@ -135,7 +161,17 @@ pub unsafe extern "C" fn flysch_image_close(image: *mut Image) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_volumes(image: *const Image) -> usize {
     // SAFETY: NULL or an image of ours, as the header says.
-    unsafe { image.as_ref() }.map_or(0, |image| image.0.volumes().count())
+    unsafe { image.as_ref() }.map_or(0, |image| image.opened.volumes().count())
+}
+
+/// A part or volume of the image that could not be opened, counted from 0, and why, as text; `data`
+/// is NULL after the last one. An image without volumes has its reason here. Valid until the image
+/// is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_failure(image: *const Image, number: usize) -> Bytes {
+    // SAFETY: NULL or an image of ours, as the header says.
+    let failure = unsafe { image.as_ref() }.and_then(|image| image.failures.get(number));
+    failure.map_or(Bytes::NONE, |why| Bytes::of(why.as_bytes()))
 }
 
 /// Writes the description of a volume, counted from 0, to `volume`.
@@ -148,7 +184,8 @@ pub unsafe extern "C" fn flysch_image_volume(
 ) -> ImageStatus {
     let work = || {
         // SAFETY: NULL or an image of ours, as the header says.
-        let found = numbered(unsafe { named(image, "the image") }?, number)?;
+        let image = unsafe { named(image, "the image") }?;
+        let found = numbered(image, number)?;
         let described = Volume {
             name: Bytes::of(found.name.as_bytes()),
             id: found.id.map_or(-1, i64::from),
@@ -158,7 +195,7 @@ pub unsafe extern "C" fn flysch_image_volume(
                 Contents::Raw(_) => Format::Raw,
                 Contents::Broken(..) => Format::Broken,
             },
-            failure: found.failure().map_or(Bytes::NONE, |why| Bytes::of(why.as_bytes())),
+            failure: image.failure_of(number).map_or(Bytes::NONE, |why| Bytes::of(why.as_bytes())),
         };
         if volume.is_null() {
             return Err(null("the volume"));
@@ -173,8 +210,8 @@ pub unsafe extern "C" fn flysch_image_volume(
 
 /// The volume with this number.
 pub(crate) fn numbered(image: &Image, number: usize) -> Outcome<&flysch_image::ImageVolume> {
-    image.0.volumes().nth(number).ok_or_else(|| {
-        let count = image.0.volumes().count();
+    image.opened.volumes().nth(number).ok_or_else(|| {
+        let count = image.opened.volumes().count();
         let text = format_args!("there is no volume {number}: there are {count}, from 0 on");
         ImageError::new(ImageStatus::Argument, text)
     })

@@ -36,7 +36,7 @@ pub use file::{
     flysch_file_xattr, flysch_file_xattrs,
 };
 pub use image::{
-    Image, flysch_image_close, flysch_image_open, flysch_image_open_memory,
+    Image, flysch_image_close, flysch_image_failure, flysch_image_open, flysch_image_open_memory,
     flysch_image_open_reader, flysch_image_volume, flysch_image_volumes, flysch_images_version,
 };
 pub use values::{Buffer, Bytes, Entry, Format, ImageOptions, Reader, Stat, Visit, Volume};

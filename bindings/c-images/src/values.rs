@@ -173,7 +173,7 @@ pub struct Entry {
     /// Its name; on a walk, its path relative to the start, without a leading '/', empty for the
     /// start itself.
     pub name: Bytes,
-    /// Inode number; 0 for a directory that could not be read to its end.
+    /// Inode number; 0 for a directory that could not be read to its end, or entered at all.
     pub inode: u64,
     /// Kind: the type bits of st_mode.
     pub kind: u32,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::finding::{self, Severity};
@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
 
 use crate::border::{HostPath, Options, detached};
 use crate::error::{OpenError, RepairError, of_open};
+use crate::held::Held;
 use crate::volume::Volume;
 
 /// A flash image: UBI with its volumes, a bare UBIFS, JFFS2, a dump with out-of-band bytes, or
@@ -26,20 +27,6 @@ use crate::volume::Volume;
 pub(crate) struct Image {
     held: Arc<Held>,
     path: PathBuf,
-}
-
-/// What an image and its volumes share, until it is closed.
-pub(crate) struct Held(Mutex<Option<Arc<Opened>>>);
-
-impl Held {
-    fn state(&self) -> MutexGuard<'_, Option<Arc<Opened>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The open image.
-    pub(crate) fn get(&self) -> PyResult<Arc<Opened>> {
-        self.state().clone().ok_or_else(|| PyValueError::new_err("the image is closed"))
-    }
 }
 
 /// One finding of a check.
@@ -204,8 +191,7 @@ pub(crate) fn open(
         Source::Bytes(bytes) => Opened::in_storage(&name, Arc::new(bytes), &options),
     })?;
     let opened = opened.map_err(|error| of_open(&error, &name))?;
-    let held = Arc::new(Held(Mutex::new(Some(Arc::new(opened)))));
-    Ok(Image { held, path: name })
+    Ok(Image { held: Held::new(opened), path: name })
 }
 
 impl Image {
@@ -250,13 +236,13 @@ impl Image {
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.held.state().is_none()
+        self.held.is_closed()
     }
 
     /// Closes the image and lets others change its file. After that, its methods and those of its
     /// volumes raise ValueError.
     fn close(&self) {
-        drop(self.held.state().take());
+        self.held.close();
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

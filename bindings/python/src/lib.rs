@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `image` | an image: opening, checking, repairing |
+//! | `held` | what an image and its volumes share until it is closed |
 //! | `volume` | its volumes: names, files, extraction |
 //! | `make` | new images |
 //! | `error` | exceptions |
@@ -14,6 +15,7 @@
 
 mod border;
 mod error;
+mod held;
 mod image;
 mod make;
 mod volume;

@@ -20,7 +20,12 @@ use crate::border::{HostPath, Options, Whole, detached};
 use crate::error::MakeError;
 
 fn failed(output: &Path, error: impl std::fmt::Display) -> PyErr {
-    MakeError::new_err(format!("{}: {error}", output.display()))
+    let (path, text) = (output.display().to_string(), error.to_string());
+    // Errors of the tree begin with the file concerned.
+    match text.starts_with(&path) {
+        true => MakeError::new_err(text),
+        false => MakeError::new_err(format!("{path}: {text}")),
+    }
 }
 
 fn tree(source: &Path, squash_owners: bool) -> Result<Tree, CreateError> {
@@ -29,10 +34,16 @@ fn tree(source: &Path, squash_owners: bool) -> Result<Tree, CreateError> {
 }
 
 /// How far a JFFS2 is filled: to the end of its last block or not at all, or to a size.
-#[derive(FromPyObject)]
-enum Pad {
-    Block(bool),
-    To(Whole),
+fn padding(choice: Options<'_, '_>) -> PyResult<Padding> {
+    // True is also a number.
+    match choice.get::<bool>("pad") {
+        Ok(true) => Ok(Padding::Block),
+        Ok(false) => Ok(Padding::None),
+        Err(_) => match choice.get::<Option<Whole>>("pad")? {
+            None => Ok(Padding::None),
+            Some(size) => Ok(Padding::To(size.within("pad", 1..=u64::MAX)?)),
+        },
+    }
 }
 
 /// Makes a UBIFS.
@@ -94,11 +105,7 @@ pub(crate) fn create_jffs2(
     if !choice.get::<bool>("cleanmarkers")? {
         options.cleanmarker_len = 0;
     }
-    options.padding = match choice.get("pad")? {
-        None | Some(Pad::Block(false)) => Padding::None,
-        Some(Pad::Block(true)) => Padding::Block,
-        Some(Pad::To(size)) => Padding::To(size.within("pad", 1..=u64::MAX)?),
-    };
+    options.padding = padding(choice)?;
     detached(py, || {
         let tree = tree(&source, squash_owners).map_err(|error| failed(&source, error))?;
         let sink = Sink::open(&output).map_err(|error| failed(&output, error))?;

@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 
 use crate::border::{HostPath, Whole, detached, without_zero};
 use crate::error::{UnsupportedError, of_file, of_path, of_system, with_entries};
-use crate::image::Held;
+use crate::held::Held;
 
 /// Most bytes of a file that are read in one step, and of an attribute.
 const CHUNK: usize = 1 << 20;

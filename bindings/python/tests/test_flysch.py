@@ -198,6 +198,8 @@ class Made(unittest.TestCase):
             options = {"min_io_size": 2048, "leb_size": 126976, name: -1}
             with self.assertRaisesRegex(ValueError, f"^{name} cannot be -1"):
                 flysch.create_ubifs(self.tree, "x", **options)
+        with self.assertRaisesRegex(TypeError, "^pad: 'str'"):
+            flysch.create_jffs2(self.tree, "x", pad="x")
         for options in ({"erase_size": 0}, {"pad": -1}):
             with self.assertRaisesRegex(ValueError, "cannot be"):
                 flysch.create_jffs2(self.tree, "x", **options)
@@ -453,6 +455,9 @@ class Made(unittest.TestCase):
             volume.extract(self.tree / "empty")
         with self.assertRaisesRegex(ValueError, "null byte"):
             volume.extract("a\0")
+        with self.assertRaisesRegex(flysch.MakeError, "^/none: No such file") as absent:
+            flysch.create_jffs2("/none", "x")
+        self.assertNotIn("/none: /none", str(absent.exception))
         output = self.folder / "there"
         output.write_text("as it was")
         with self.assertRaises(flysch.MakeError):

@@ -39,24 +39,40 @@ static bool show(void *context, const flysch_entry *entry)
     return true;
 }
 
-static int list(const flysch_image *image)
+/* Every file of a volume. Returns whether all could be read. */
+static bool list_files(const flysch_image *image, size_t number)
 {
     flysch_image_error error;
     unsigned problems = 0;
+    flysch_file *root = flysch_file_open(image, number, FLYSCH_BYTES("/"), &error);
+    if (!root || flysch_file_walk(root, show, &problems, &error)) {
+        failed(&error);
+        ++problems;
+    }
+    flysch_file_close(root);
+    return problems == 0;
+}
+
+static int list(const flysch_image *image)
+{
+    static const char *const formats[] = {"", "", " (raw: no file system)", " (broken)"};
+    bool whole = true;
     for (size_t number = 0; number < flysch_image_volumes(image); number++) {
+        flysch_image_error error;
         flysch_volume volume;
         if (flysch_image_volume(image, number, &volume, &error))
             return failed(&error);
-        printf("volume %.*s\n", (int)volume.name.len, (const char *)volume.name.data);
-        flysch_file *root = flysch_file_open(image, number, FLYSCH_BYTES("/"), &error);
-        if (!root)
-            return failed(&error);
-        flysch_image_status status = flysch_file_walk(root, show, &problems, &error);
-        flysch_file_close(root);
-        if (status)
-            return failed(&error);
+        printf("volume %.*s%s\n", (int)volume.name.len, (const char *)volume.name.data,
+               formats[volume.format]);
+        if (volume.format == FLYSCH_FORMAT_UBIFS || volume.format == FLYSCH_FORMAT_JFFS2)
+            whole &= list_files(image, number);
     }
-    return problems != 0;
+    flysch_bytes why;
+    for (size_t number = 0; (why = flysch_image_failure(image, number)).data; number++) {
+        fprintf(stderr, "%.*s\n", (int)why.len, (const char *)why.data);
+        whole = false;
+    }
+    return !whole;
 }
 
 /* The number of the volume with this name, or -1. */

@@ -9,9 +9,9 @@ use flysch_images::{
     Buffer, Bytes, Entry, File, Format, Image, ImageError, ImageOptions, ImageStatus, Reader, Stat,
     TEXT_BYTES, Visit, Volume, flysch_file_close, flysch_file_extract, flysch_file_link,
     flysch_file_list, flysch_file_open, flysch_file_open_link, flysch_file_read, flysch_file_stat,
-    flysch_file_walk, flysch_file_xattr, flysch_file_xattrs, flysch_image_close, flysch_image_open,
-    flysch_image_open_memory, flysch_image_open_reader, flysch_image_status_text,
-    flysch_image_volume, flysch_image_volumes,
+    flysch_file_walk, flysch_file_xattr, flysch_file_xattrs, flysch_image_close,
+    flysch_image_failure, flysch_image_open, flysch_image_open_memory, flysch_image_open_reader,
+    flysch_image_status_text, flysch_image_volume, flysch_image_volumes,
 };
 
 use crate::c_drivers::assert_header;
@@ -95,9 +95,11 @@ fn a_program_in_c_reads_an_image_that_others_made() {
         let output = ran(&program, words);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let absent = "/etc/none: no such file or directory (no such file or directory)\n";
-    let none = said(&[image, "data", "/etc/none"]);
-    assert!(none.0 == Some(1) && none.1.starts_with(&absent[..20]), "{none:?}");
+    let absent = "/etc/none: no such file or directory\n";
+    assert_eq!(said(&[image, "data", "/etc/none"]), (Some(1), absent.into()));
+    let long = format!("/etc/{}", "n".repeat(300));
+    let (status, text) = said(&[image, "data", &long]);
+    assert!(status == Some(1) && text.ends_with("nnn: no such file or directory\n"), "{text}");
     assert_eq!(said(&[image, "boot", "/"]), (Some(1), "there is no volume `boot` in it\n".into()));
     assert_eq!(said(&[]).0, Some(2));
     let listed = String::from_utf8(ran(&program, &[image]).stdout).unwrap();
@@ -108,6 +110,54 @@ fn a_program_in_c_reads_an_image_that_others_made() {
     assert!(lines.iter().any(|line| line.starts_with("120777 ") && line.ends_with(" /etc/link")));
     // The volume, the root, etc, blob, conf.d, a, link and loose.
     assert_eq!(lines.len(), 8, "{listed}");
+}
+
+#[test]
+fn raw_volumes_and_what_cannot_be_opened_are_listed_as_such() {
+    if !has_mtd_utils() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, _) = image(folder.path());
+    // The same once more, with the kernel before it.
+    let ini = std::fs::read_to_string(folder.path().join("ini")).unwrap();
+    let kernel = "[kernel]\nmode=ubi\nimage=ini\nvol_id=1\nvol_type=static\nvol_name=kernel\n\
+        vol_size=1MiB\n";
+    let both = folder.path().join("both.ini");
+    std::fs::write(&both, format!("{kernel}{ini}")).unwrap();
+    let shape = ["-m", "2048", "-s", "512", "-p", "128KiB", "-o", "both", "both.ini"];
+    let made = Command::new("ubinize").args(shape).current_dir(folder.path()).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let program = folder.path().join("read_ubi_image");
+    compile(Path::new("examples/c/images/read_ubi_image.c"), &program);
+    let output = ran(&program, &[folder.path().join("both").to_str().unwrap()]);
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.starts_with("volume kernel (raw: no file system)\nvolume data\n"), "{listed}");
+    assert!(output.status.success() && listed.contains(" /etc/blob\n"), "{listed}");
+    // One block does not say how large blocks are, and no volume says so.
+    let one = folder.path().join("one");
+    std::fs::write(&one, &std::fs::read(&image).unwrap()[..128 << 10]).unwrap();
+    let output = ran(&program, &[one.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("only one UBI header") && said.contains("(erase_size)"), "{said}");
+}
+
+#[test]
+fn cpp_has_literals_of_bytes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("bytes.cc");
+    let text = "#include \"flysch_images.h\"\n\
+        int main() { flysch_image_error error;\n\
+        return flysch_image_open(FLYSCH_BYTES(\"/none\"), nullptr, &error) != nullptr; }\n";
+    std::fs::write(&source, text).unwrap();
+    let strict = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Wold-style-cast", "-Werror"];
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/c-images/include");
+    let mut compiler = Command::new("c++");
+    compiler.args(strict).arg("-fsyntax-only").arg("-I").arg(include).arg(&source);
+    // Not every machine with a C compiler has this one.
+    let Ok(output) = compiler.output() else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -210,7 +260,13 @@ fn use_image(image: *mut Image, content: &[u8], folder: &Path) {
         assert!(flysch_file_open(image, 0, of(b"/etc/loose"), &mut error).is_null());
         assert_eq!(error.status, ImageStatus::NotFound);
 
-        let (etc, root) = (open(image, b"etc"), open(image, b""));
+        assert!(flysch_file_open(image, 0, of(b""), &mut error).is_null());
+        assert_eq!(error.status, ImageStatus::NotFound);
+        assert!(flysch_file_open(image, 0, of(b"/etc/blob/"), &mut error).is_null());
+        assert_eq!(error.status, ImageStatus::NotDirectory);
+        assert!(flysch_image_failure(image, 0).data.is_null());
+
+        let (etc, root) = (open(image, b"etc"), open(image, b"/"));
         assert_eq!(flysch_file_read(etc, 0, buffer, &mut error), ImageStatus::IsDirectory as i64);
         names.clear();
         assert_eq!(flysch_file_list(etc, Some(collect), context, &mut error), ImageStatus::Ok);
@@ -269,7 +325,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         assert!(flysch_image_open(gone, none, &mut error).is_null());
         assert_eq!(error.status, ImageStatus::System);
         assert!(words(&error.text).starts_with("/no/such/image: cannot be read"), "{error:?}");
-        assert!(words(&error.cause).contains("No such file"), "{error:?}");
+        assert!(words(&error.text).contains("No such file"), "{error:?}");
+        assert_eq!(words(&error.cause), "", "the text has it");
         assert!(flysch_image_open_memory(of(&[0x55; 4096]), none, &mut error).is_null());
         assert_eq!(error.status, ImageStatus::Unknown);
         let null = Bytes { data: ptr::null(), len: 3 };
@@ -290,6 +347,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         assert!(flysch_image_open_reader(ptr::null(), none, &mut error).is_null());
         let (image, file): (*mut Image, *mut File) = (ptr::null_mut(), ptr::null_mut());
         assert_eq!(flysch_image_volumes(image), 0);
+        assert!(flysch_image_failure(image, 0).data.is_null());
         let volume = flysch_image_volume(image, 0, ptr::null_mut(), &mut error);
         assert_eq!(volume, ImageStatus::Argument);
         assert!(flysch_file_open(image, 0, gone, &mut error).is_null());

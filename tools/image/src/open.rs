@@ -1,8 +1,8 @@
 //! Opens an image, whatever it is.
 
-mod names;
+mod naming;
 
-pub use names::{in_fields, names};
+pub use naming::{in_fields, names};
 
 use std::io;
 use std::path::{Path, PathBuf};

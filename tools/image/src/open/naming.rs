@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::Image;
 
-/// A name for each volume of `image` that can be part of a path: unique, without '/'. A volume whose
-/// own name can be one keeps it, and the second one with a name gets it with a number.
+/// A name for each volume of `image` that can be part of a path: unique, without '/'. A volume
+/// whose own name can be one keeps it, and the second one with a name gets it with a number.
 pub fn names(image: &Image) -> Vec<String> {
     unique(&image.volumes().map(|volume| volume.name.as_str()).collect::<Vec<_>>())
 }
@@ -40,8 +40,9 @@ fn clean(name: &str) -> String {
 }
 
 /// A text about an image as it is for programs: errors and failures name the options of the
-/// command (`--erase-size`), and here they get the names of their fields in [`ImageOpenOptions`](super::ImageOpenOptions)
-/// (`erase_size`), which are also those of C and Python.
+/// command (`--erase-size`), and here they get the names of their fields in
+/// [`ImageOpenOptions`](super::ImageOpenOptions) (`erase_size`), which are also those of C and
+/// Python.
 pub fn in_fields(text: &str) -> String {
     // Certificates are an affair of the command.
     let mut text = text
