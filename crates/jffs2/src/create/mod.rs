@@ -25,6 +25,7 @@ pub use self::blocks::Written;
 pub(crate) use self::summarize::entry_of;
 pub use self::summarize::summarize;
 use crate::compressor::{Compressors, Packer};
+use crate::found::Address;
 use crate::xattr::stored_form;
 
 /// Smallest erase block, bytes, as in mkfs.jffs2.
@@ -238,6 +239,9 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
             return Err(Jffs2CreateError::Options(
                 "the page size must be a power of two from 4 KiB to 64 KiB",
             ));
+        }
+        if matches!(options.padding, Padding::To(size) if size > Address::LIMIT) {
+            return Err(Jffs2CreateError::Options("JFFS2 has 16 GiB at most: pad to less"));
         }
         let marker = options.cleanmarker_len;
         if marker != 0 && (marker < Header::LEN as u32 || marker > erase_size / 2) {

@@ -164,6 +164,13 @@ fn padding_ends_where_it_should() {
 }
 
 #[test]
+fn an_image_is_not_padded_beyond_what_jffs2_can_address() {
+    let options = Jffs2Options { padding: Padding::To((16 << 30) + 1), ..options() };
+    let refused = Builder::new(options, |_: &[u8]| Ok::<(), ()>(())).map(drop);
+    assert!(matches!(refused, Err(Jffs2CreateError::Options(why)) if why.contains("16 GiB")));
+}
+
+#[test]
 fn an_image_that_gets_too_large_is_refused() {
     let sink = |_: &[u8]| Ok::<(), String>(());
     let limit = u64::from(ERASE_SIZE);
