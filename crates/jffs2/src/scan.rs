@@ -555,9 +555,20 @@ impl<F: Flash> Scanner<'_, F> {
         }
         let is_last = erased_len(&bytes[end..]) == bytes.len() - end;
         let len = run.len() as u64;
-        let is_torn = is_last || self.is_torn(offset, len);
+        let is_torn = is_last || self.is_torn(offset, len) || self.is_begun(offset, run);
         let wrong = if is_torn { Wrong::Unfinished { len } } else { Wrong::Garbage { len } };
         self.problem(offset, wrong);
+    }
+
+    /// Whether the garbage `run` is the beginning of a node whose rest, in the next page, was not
+    /// written: power failed between the two, and the next mount went on behind it.
+    fn is_begun(&self, offset: u64, run: &[u8]) -> bool {
+        let page = u64::from(self.flash.geometry().write_size.max(1));
+        let mut magic = [0; Header::LEN];
+        Header { node_type: NodeType::INODE, total_len: 0 }.emit(self.order, &mut magic);
+        run.len() < Header::LEN
+            && run.starts_with(&magic[..2])
+            && (offset + run.len() as u64).is_multiple_of(page)
     }
 
     /// Whether the garbage `run` is the beginning of a node for which the image has no room, and of

@@ -327,6 +327,39 @@ fn an_interrupted_write_lets_older_data_show() {
 }
 
 #[test]
+fn a_node_of_which_only_the_end_of_a_page_was_written_is_no_damage_when_others_follow() {
+    let whole = {
+        let mut log = Log::new(ByteOrder::Little);
+        log.write(10, 2, 16, 0, "data that is new");
+        log.bytes
+    };
+    for (written, moved) in [(4, 0), (8, 0), (8, 4)] {
+        let mut log = Log::new(ByteOrder::Little);
+        log.name(1, 1, 10, "f", ENTRY_FILE);
+        log.write(10, 1, 8, 0, "OLD DATA");
+        let room = 512 - log.bytes.len() - written - moved;
+        let mut padding = vec![0xFF; room];
+        let header = jffs2::Header { node_type: NodeType::PADDING, total_len: room as u32 };
+        header.emit(ByteOrder::Little, &mut padding);
+        log.push(&padding);
+        log.bytes.extend(&whole[..written]);
+        log.bytes.resize(512, 0);
+        log.name(1, 2, 11, "g", ENTRY_FILE);
+        log.write(11, 1, 4, 0, "more");
+        let mut flash = log.flash();
+        flash.geometry = FlashGeometry::nand(BLOCK as u64, BLOCK as u32, 512, 512);
+        let worst = findings(&flash).iter().map(|finding| finding.severity).max();
+        match moved {
+            0 => assert_eq!(worst, Some(Severity::Note), "{written}"),
+            _ => assert!(worst > Some(Severity::Note), "no page ends there"),
+        }
+        let fs = Jffs2::mount(&flash, None).unwrap();
+        assert_eq!(content(&fs, "f").unwrap(), b"OLD DATA");
+        assert_eq!(content(&fs, "g").unwrap(), b"more");
+    }
+}
+
+#[test]
 fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let mut log = Log::new(order);
