@@ -336,7 +336,8 @@ impl Job {
         let settings = &self.settings;
         // As fio: percentages are of whole requests, if the device can be divided so.
         let request = settings.workload.block_min();
-        let unit = if request % block_size == 0 { request.max(block_size) } else { block_size };
+        let divides = request.is_multiple_of(block_size);
+        let unit = if divides { request.max(block_size) } else { block_size };
         let resolve = |amount: Amount| amount.resolve((device, unit), zone);
         let first = resolve(settings.offset);
         let increment = resolve(settings.offset_increment);
