@@ -564,10 +564,8 @@ impl<F: Flash> Scanner<'_, F> {
     /// written: power failed between the two, and the next mount went on behind it.
     fn is_begun(&self, offset: u64, run: &[u8]) -> bool {
         let page = u64::from(self.flash.geometry().write_size.max(1));
-        let mut magic = [0; Header::LEN];
-        Header { node_type: NodeType::INODE, total_len: 0 }.emit(self.order, &mut magic);
         run.len() < Header::LEN
-            && run.starts_with(&magic[..2])
+            && run.starts_with(&self.magic())
             && (offset + run.len() as u64).is_multiple_of(page)
     }
 
@@ -583,11 +581,16 @@ impl<F: Flash> Scanner<'_, F> {
         let ends = offset + run.len() as u64 == geometry.size
             && !geometry.size.is_multiple_of(geometry.erase_size.into())
             && run.len() < Header::LEN;
-        let mut magic = [0; Header::LEN];
-        Header { node_type: NodeType::INODE, total_len: 0 }.emit(self.order, &mut magic);
         let len = run.len().min(2);
-        let is_header = ends && run[..len] == magic[..len];
+        let is_header = ends && run[..len] == self.magic()[..len];
         is_header.then_some((Wrong::CutShort { len: None }, NodeType(0)))
+    }
+
+    /// The bytes with which every node begins.
+    fn magic(&self) -> [u8; 2] {
+        let mut header = [0; Header::LEN];
+        Header { node_type: NodeType::INODE, total_len: 0 }.emit(self.order, &mut header);
+        [header[0], header[1]]
     }
 }
 

@@ -80,14 +80,22 @@ pub const ASYNCHRONOUS_ENGINES: [&str; 24] = [
 
 /// Whether fio has an engine of this name, or finds it in a file: `external:./engine.so`.
 pub fn is_engine(name: &str) -> bool {
-    let mut all = SYNCHRONOUS_ENGINES.iter().chain(&OTHER_ENGINES).chain(&ASYNCHRONOUS_ENGINES);
-    name.starts_with("external:") || all.any(|engine| *engine == name)
+    name.starts_with("external:") || engines().any(|engine| engine == name)
 }
 
 /// The engine that `name` was most probably meant to be.
 pub fn nearest_engine(name: &str) -> Option<&'static str> {
-    let all = SYNCHRONOUS_ENGINES.iter().chain(&OTHER_ENGINES).chain(&ASYNCHRONOUS_ENGINES);
-    let scored = all.map(|known| (strsim::damerau_levenshtein(name, known), *known));
+    closest(name, engines())
+}
+
+/// All engines of fio.
+fn engines() -> impl Iterator<Item = &'static str> {
+    [&SYNCHRONOUS_ENGINES[..], &OTHER_ENGINES, &ASYNCHRONOUS_ENGINES].into_iter().flatten().copied()
+}
+
+/// The one of `all` that is most like `name`, if any is.
+fn closest(name: &str, all: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let scored = all.map(|known| (strsim::damerau_levenshtein(name, known), known));
     let best = scored.min_by_key(|&(distance, known)| (distance, known));
     best.filter(|&(distance, _)| distance <= name.len().div_ceil(3)).map(|(_, known)| known)
 }
@@ -625,8 +633,5 @@ pub fn options() -> impl Iterator<Item = (&'static str, Fate)> {
 /// The known name that `name` was most probably meant to be.
 pub fn nearest(name: &str) -> Option<&'static str> {
     // Names differ by case, too.
-    let name = name.to_ascii_lowercase();
-    let scored = names().map(|known| (strsim::damerau_levenshtein(&name, known), known));
-    let best = scored.min_by_key(|&(distance, known)| (distance, known));
-    best.filter(|&(distance, _)| distance <= name.len().div_ceil(3)).map(|(_, known)| known)
+    closest(&name.to_ascii_lowercase(), names())
 }
