@@ -156,6 +156,9 @@ pub(crate) struct Found {
     pub(crate) dirents: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,
     pub(crate) xattrs: Vec<XattrRef>,
+    /// Xattr nodes whose name or value was not written completely. They never counted here, but
+    /// Linux takes the highest version of an attribute without a look at its value.
+    pub(crate) torn_xattrs: Vec<XattrRef>,
     pub(crate) xrefs: Vec<XrefRef>,
     /// The stamps that the scan saw, and where they begin: summaries do not list them.
     pub(crate) stamps: Vec<(u64, Stamp)>,

@@ -383,6 +383,8 @@ impl<F: Flash> Scanner<'_, F> {
                 // Garbage collection may have been copying it: the good copy counts.
                 Ok(xattr) if self.is_xattr_torn(offset, &xattr, node) => {
                     self.problem(offset, Wrong::Unfinished { len: node.len() as u64 });
+                    let Xattr { xid, version, .. } = xattr;
+                    self.found.torn_xattrs.push(XattrRef { xid, version, address, total_len });
                 }
                 Ok(Xattr { xid, version, .. }) => {
                     self.found.xattrs.push(XattrRef { xid, version, address, total_len });

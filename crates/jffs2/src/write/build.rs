@@ -14,7 +14,7 @@ use super::space::{Blocks, Kind, Raw, State};
 use super::tables::{
     Directory, InodeState, KIND_DIRECTORY, Name, Tables, XattrState, XrefState, hash, more,
 };
-use crate::found::{Address, DirentRef, Found, NodeRef, Wrong};
+use crate::found::{Address, DirentRef, Found, NodeRef, Wrong, XattrRef};
 use crate::index::written_by_mkfs;
 use crate::node;
 
@@ -33,6 +33,8 @@ pub(super) struct Built {
     pub(super) doubles: Vec<(u32, Name)>,
     /// Torn nodes, the last ones of their blocks.
     pub(super) cut_off: Vec<u64>,
+    /// See [`Found::torn_xattrs`].
+    pub(super) torn_xattrs: Vec<XattrRef>,
     /// Blocks with something in their frozen pages that is not a valid node.
     pub(super) wrong: BTreeSet<u32>,
 }
@@ -102,7 +104,7 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
         let inos = found.nodes.iter().map(|node| node.ino);
         let inos = inos.chain(found.dirents.iter().flat_map(|dirent| [dirent.pino, dirent.ino]));
         let inos = inos.chain(xrefs.iter().map(|xref| xref.ino));
-        let xids = found.xattrs.iter().map(|xattr| xattr.xid);
+        let xids = found.xattrs.iter().chain(&found.torn_xattrs).map(|xattr| xattr.xid);
         let xids = xids.chain(xrefs.iter().map(|xref| xref.xid));
         let tables = Tables {
             next_ino: inos.max().unwrap_or(0).max(ROOT_INO).saturating_add(1),
@@ -181,6 +183,7 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
                     .is_ok_and(|parsed| parsed.name_and_value(&bytes).is_ok());
                 if !good {
                     ends.push((xattr.address.offset(), xattr.total_len));
+                    found.torn_xattrs.push(*xattr);
                 }
                 good
             })
@@ -426,8 +429,8 @@ impl<F: Flash> Build<'_, F, Owned> {
         let (cut_off, wrong) = (self.cut_off(), self.wrong_in_frozen());
         self.fill_blocks();
         let Self { tables, blocks, step: Owned { doubles }, .. } = self;
-        let may_miss_nodes = self.found.may_miss_nodes;
-        Built { tables, blocks, may_miss_nodes, doubles, cut_off, wrong }
+        let Found { may_miss_nodes, torn_xattrs, .. } = self.found;
+        Built { tables, blocks, may_miss_nodes, doubles, cut_off, torn_xattrs, wrong }
     }
 
     /// Blocks with problems or dropped nodes in their frozen pages.

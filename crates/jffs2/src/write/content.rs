@@ -267,8 +267,7 @@ impl<F: FlashMut> Files<F> {
         let xref = Room { nodes: Xref::LEN as u32, entries: 6 };
         found.xids.iter().for_each(|_| room = room.and(xref));
         if let Some((_, name, value)) = &value {
-            let nodes = Xattr::node_len(name.len(), value.len()) as u32;
-            room = room.and(xref).and(Room { nodes, entries: 18 });
+            room = room.and(xref).and(Room::xattr(Xattr::node_len(name.len(), value.len())));
             // Nodes do not cross blocks.
             let block = self.inodes().log().blocks.geometry.erase_size
                 - self.inodes().log().medium.marker_len();

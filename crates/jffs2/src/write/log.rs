@@ -40,6 +40,11 @@ impl Room {
         Self { nodes: (Inode::LEN + data).next_multiple_of(4) as u32, entries: 18 }
     }
 
+    /// Room for an xattr node of this length (`JFFS2_SUMMARY_XATTR_SIZE`).
+    pub(crate) fn xattr(node_len: usize) -> Self {
+        Self { nodes: node_len.next_multiple_of(4) as u32, entries: 18 }
+    }
+
     /// Room for a directory entry.
     pub(crate) fn dirent(name: &[u8]) -> Self {
         let nodes = (Dirent::LEN + name.len()).next_multiple_of(4) as u32;

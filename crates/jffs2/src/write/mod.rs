@@ -47,6 +47,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod vfs;
+mod xattrs;
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{FsError, Inode};

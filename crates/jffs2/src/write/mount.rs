@@ -108,7 +108,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let ranks = Ranks::new(&medium, &doubts, &found);
         let torn = doubts.shaky.iter().chain(&doubts.last).copied().collect();
         let scanned = Build::new(&medium, order, found, &ranks, Suspects { torn, worn });
-        let Built { tables, blocks, may_miss_nodes, doubles, cut_off, wrong } =
+        let Built { tables, blocks, may_miss_nodes, doubles, cut_off, torn_xattrs, wrong } =
             scanned.trim().name().own().place();
         let mut log = Log::new(medium, order, blocks, options.summary);
         // One number is left out (see `crate::stamp`).
@@ -124,6 +124,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let mut collector = Collector::new(inodes, options.compressors.clone());
         collector.resume();
         collector.leave(&left, &ranks);
+        collector.renew_xattrs(&torn_xattrs);
         let mut fs = Self { files: Files::new(collector) };
         fs.drop_doubles(doubles);
         Ok(fs)

@@ -13,7 +13,7 @@ use flysch_api::vfs::{
     XattrChange,
 };
 use flysch_random::SplitMix64;
-use flysch_wire::jffs2::{ByteOrder, Header, NodeType};
+use flysch_wire::jffs2::{ByteOrder, Header, NodeType, Xattr, XattrPrefix};
 
 use super::space::State;
 use super::{Jffs2Mut, WriteOptions};
@@ -610,6 +610,62 @@ fn a_page_that_was_cut_or_written_elsewhere_meanwhile_is_not_taken_for_what_it_w
         let mut found = vec![0; 4096];
         assert_eq!(fs.read(inode, 0, &mut found), Ok(4096));
         assert!(found == *expected);
+    }
+}
+
+/// Whether Linux finds the value of an attribute: it takes the highest version, and of several
+/// nodes with that version the last one, without a look at their values.
+fn linux_finds(flash: &Nor, xid: u32) -> bool {
+    let order = ByteOrder::Little;
+    let nodes = (0..flash.bytes.len()).step_by(4).filter_map(|at| {
+        let bytes = &flash.bytes[at..];
+        let is_accurate = Header::parse(bytes, order).ok()?.node_type.is_accurate();
+        let xattr = Xattr::parse(bytes, order).ok().filter(|it| is_accurate && it.xid == xid)?;
+        Some((xattr.version, at, xattr.name_and_value(bytes).is_ok()))
+    });
+    nodes.max().is_some_and(|(.., is_whole)| is_whole)
+}
+
+#[test]
+fn an_attribute_whose_copy_was_torn_is_written_again_for_linux() {
+    let order = ByteOrder::Little;
+    let value = noise(900);
+    let mut fs = Counted::mount();
+    let inode = create(&mut fs, b"file");
+    fs.set_xattr(inode, b"user.name", XattrChange::Set(&value), NOW).unwrap();
+    fs.sync(None).unwrap();
+    let xid = *fs.inodes().tables().xattrs.keys().next().unwrap();
+    let whole = fs.into_flash();
+    // Copies in another block that were not written to their end. Linux makes one with the next
+    // version, Flysch one with the same. The last is an attribute that nobody has.
+    let page = PAGE as usize;
+    let cases =
+        [(xid, 2, page), (xid, 2, Xattr::LEN), (xid, 1, page), (xid, 7, page), (9, 5, page)];
+    for (torn, version, written) in cases {
+        let prefix = XattrPrefix::User;
+        let fields = Xattr { xid: torn, version, prefix, name_len: 0, value_len: 0, data_crc: 0 };
+        let mut flash = whole.flash.clone();
+        let node = &mut flash.bytes[5 * LARGE..][..2 * page];
+        fields.emit(b"name", &value, order, node);
+        node[written..].fill(0xFF);
+        assert_eq!(linux_finds(&flash, xid), torn != xid);
+        let reads = |fs: &Jffs2Mut<Counted>, name: &[u8]| {
+            let mut buffer = [0; 1000];
+            let len = fs.read_xattr(inode, name, &mut buffer).unwrap();
+            buffer[..len] == *value
+        };
+        let mut fs = Counted { flash, pages: AtomicU64::new(0) }.remount();
+        assert!(reads(&fs, b"user.name"));
+        // A new attribute does not get the number of one that is torn.
+        fs.set_xattr(inode, b"user.other", XattrChange::Set(&value), NOW).unwrap();
+        fs.sync(None).unwrap();
+        let other = *fs.inodes().tables().xattrs.keys().next_back().unwrap();
+        let after = fs.into_flash();
+        assert!(linux_finds(&after.flash, xid), "{torn} {version}");
+        assert!(other > torn && linux_finds(&after.flash, other));
+        // Nothing is left to write.
+        let mended = after.remount();
+        assert!(reads(&mended, b"user.name") && reads(&mended, b"user.other"));
     }
 }
 
