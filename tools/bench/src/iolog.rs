@@ -47,8 +47,10 @@ pub struct Replay {
     pub disks: usize,
     /// Requests omitted (`replay_skip`).
     pub skipped: u64,
-    /// Lines that are not valid requests.
+    /// Lines or records that are not valid requests.
     pub odd: u64,
+    /// The number of the first of them, from 1.
+    pub first_odd: Option<u64>,
 }
 
 /// Operations that move or free data: the order of `Replay`'s lengths.
@@ -62,7 +64,7 @@ impl Replay {
             same.map(|entry| (entry.length, entry.length))
                 .reduce(|(min, max), (length, _)| (min.min(length), max.max(length)))
         });
-        Self { entries, lengths, disks: 1, skipped: 0, odd: 0 }
+        Self { entries, lengths, disks: 1, skipped: 0, odd: 0, first_odd: None }
     }
 
     /// Whether it modifies the disk.
@@ -130,8 +132,11 @@ impl ReadOptions {
 #[derive(Debug, Default)]
 struct Builder {
     entries: Vec<Entry>,
+    /// Number of the line or record being read, from 1.
+    number: u64,
     skipped: u64,
     odd: u64,
+    first_odd: Option<u64>,
     names: Vec<String>,
 }
 
@@ -150,7 +155,7 @@ impl Builder {
         }
         let flushes = operation == Operation::Flush;
         if !flushes && (length == 0 || length > LENGTH_MAX) {
-            self.odd += 1;
+            self.odd();
             return Ok(());
         }
         if self.entries.len() == ENTRIES_MAX {
@@ -160,6 +165,12 @@ impl Builder {
         let at_nanos = options.stretched(at_nanos);
         self.entries.push(Entry { at_nanos, operation, offset, length });
         Ok(())
+    }
+
+    /// Counts the line or record being read as invalid.
+    fn odd(&mut self) {
+        self.odd += 1;
+        self.first_odd.get_or_insert(self.number);
     }
 
     /// A disk or file of the log; up to a limit they are distinguished.
@@ -172,11 +183,11 @@ impl Builder {
     }
 
     fn finish(self, path: &Path) -> Result<Replay, ReadError> {
-        let Self { entries, skipped, odd, names } = self;
+        let Self { entries, skipped, odd, first_odd, names, .. } = self;
         if entries.is_empty() {
             return Err(ReadError::Empty(path.to_path_buf()));
         }
-        Ok(Replay { disks: names.len(), skipped, odd, ..Replay::new(entries) })
+        Ok(Replay { disks: names.len(), skipped, odd, first_odd, ..Replay::new(entries) })
     }
 }
 

@@ -23,13 +23,14 @@ pub(super) fn read(
     let mut builder = Builder::default();
     let mut first = None;
     loop {
+        builder.number += 1;
         let next =
             blktrace::next(file).map_err(|error| ReadError::File(path.to_path_buf(), error))?;
         let record = match next {
             Next::Record(record, _) => record,
             Next::Version(version) => return Err(ReadError::Version(path.to_path_buf(), version)),
             Next::Lost => {
-                builder.odd += 1;
+                builder.odd();
                 break;
             }
             Next::End => break,

@@ -67,8 +67,10 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Replay, ReadError> {
         VERSION_2 => false,
         _ => return Err(ReadError::NoLog(path.to_path_buf())),
     };
-    let mut text = Text { builder: Builder::default(), options, timed, first: None, waited: 0 };
+    let builder = Builder { number: 1, ..Builder::default() };
+    let mut text = Text { builder, options, timed, first: None, waited: 0 };
     while read_line(&mut file, &mut line).map_err(failed)? {
+        text.builder.number += 1;
         text.take(trimmed(&line), path)?;
     }
     text.builder.finish(path)
@@ -112,7 +114,7 @@ impl Text<'_> {
             }
             Some(None) => Ok(()),
             None => {
-                self.builder.odd += 1;
+                self.builder.odd();
                 Ok(())
             }
         }

@@ -77,7 +77,7 @@ fn what_makes_no_sense_is_counted_and_what_is_no_log_refused() {
          9 a read 18446744073709551615 512\n10 a rename\n\u{e9}\n"
     ));
     // The place beyond all disks is one; whether it is on this one is asked later.
-    assert_eq!((replay.entries.len(), replay.odd), (2, 11));
+    assert_eq!((replay.entries.len(), replay.odd, replay.first_odd), (2, 11, Some(3)));
     for (text, word) in [
         ("", "neither a log"),
         ("fio version 1 iolog\n", "neither a log"),

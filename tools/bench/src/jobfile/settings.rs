@@ -404,13 +404,15 @@ impl Settings {
             if replay.disks > 1 {
                 notes.push(format!("{name}: its {} disks are replayed on one", replay.disks));
             }
-            for (count, one, many) in [
-                (replay.skipped, "request left out", "requests left out"),
-                (replay.odd, "line or record is invalid", "lines or records are invalid"),
-            ] {
-                if count > 0 {
-                    notes.push(format!("{name}: {}", counted(count, one, many)));
-                }
+            if replay.skipped > 0 {
+                let skipped = counted(replay.skipped, "request left out", "requests left out");
+                notes.push(format!("{name}: {skipped}"));
+            }
+            if let Some(first) = replay.first_odd {
+                let (one, many) =
+                    ("line or record that is no request", "lines or records that are no requests");
+                let odd = counted(replay.odd, one, many);
+                notes.push(format!("{name}: left out {odd}; the first is number {first}"));
             }
             self.replays.push(Arc::new(replay));
         }
