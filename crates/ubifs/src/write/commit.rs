@@ -72,7 +72,7 @@ impl<V: VolumeMut> StoreMut<V> {
         let mut writer = IndexWriter::new(store, space, &mut self.index);
         #[cfg(test)]
         {
-            writer.only_gaps = self.only_gaps;
+            writer.empty_lebs = self.empty_lebs;
         }
         writer.write()
     }

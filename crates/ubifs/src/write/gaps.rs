@@ -112,20 +112,22 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         }
     }
 
-    /// Chooses the index LEB with the most dirt, preferring those that are not being emptied.
+    /// Chooses the index LEB with the most dirt, preferring those that are not being emptied, among
+    /// those without a node of the new index: that is not a gap, although the committed index does
+    /// not use it.
     fn open_gaps(&mut self) -> Result<Gaps, FsError> {
         let leb_size = self.store.leb_size();
         let head = self.index.at.0;
         let lebs = self
             .space
             .lebs()
-            .filter(|(lnum, leb)| leb.index && *lnum != head && !self.filled.contains(lnum));
+            .filter(|(lnum, leb)| leb.index && *lnum != head && !self.written.contains(lnum));
         let dirtiest =
             lebs.max_by_key(|(lnum, leb)| (!self.moving.contains(lnum), leb_size - leb.used));
         let Some((lnum, _)) = dirtiest else {
             return Err(FsError::NoSpace);
         };
-        self.filled.insert(lnum);
+        self.written.insert(lnum);
         let nodes = self.index_nodes_in(lnum)?;
         let mut content = alloc::vec![0; leb_size as usize];
         let (mut gaps, mut end) = (Vec::new(), 0);

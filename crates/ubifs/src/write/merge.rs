@@ -84,11 +84,12 @@ pub(super) struct IndexWriter<'s, V> {
     pub(super) start: u32,
     /// A LEB whose gaps are being filled.
     pub(super) gaps: Option<Gaps>,
-    /// LEBs whose gaps were filled: their new nodes must not be overwritten.
-    pub(super) filled: BTreeSet<u32>,
-    /// Tests: treats no LEB as empty for the index while there are gaps.
+    /// LEBs that were written to, at the index head or in their gaps: their new nodes must not be
+    /// overwritten.
+    pub(super) written: BTreeSet<u32>,
+    /// Tests: treats no more than this many LEBs as empty for the index while there are gaps.
     #[cfg(test)]
-    pub(super) only_gaps: bool,
+    pub(super) empty_lebs: Option<u32>,
     #[cfg(test)]
     pub(super) no_gaps: bool,
 }
@@ -109,9 +110,9 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             start: index.at.1,
             index,
             gaps: None,
-            filled: BTreeSet::new(),
+            written: BTreeSet::new(),
             #[cfg(test)]
-            only_gaps: false,
+            empty_lebs: None,
             #[cfg(test)]
             no_gaps: false,
         }

@@ -192,7 +192,7 @@ impl<V: VolumeMut> StoreMut<V> {
             fs,
             changed: false,
             #[cfg(test)]
-            only_gaps: false,
+            empty_lebs: None,
         })
     }
 

@@ -114,7 +114,7 @@ fn rebase<V: VolumeMut>(
         fs,
         changed: true,
         #[cfg(test)]
-        only_gaps: false,
+        empty_lebs: None,
     };
     let mut rebase = Rebase { disk: &mut disk, fresh: None };
     rebase.count(&kept, held)?;

@@ -41,9 +41,10 @@ pub(super) struct StoreMut<V> {
     pub(super) numbers: Numbers,
     /// Whether anything has changed since the last commit, or is waiting to.
     pub(super) changed: bool,
-    /// Tests: commits treat no LEB as empty for the index while there are gaps.
+    /// Tests: a commit treats no more than this many LEBs as empty for the index while there are
+    /// gaps.
     #[cfg(test)]
-    pub(super) only_gaps: bool,
+    pub(super) empty_lebs: Option<u32>,
 }
 
 impl<V: VolumeMut> StoreMut<V> {

@@ -18,6 +18,7 @@ use flysch_api::vfs::{
     Changes, FileKind, FileSystem, FileSystemMut, FsError, Inode, NewFile, Timestamp, XattrChange,
 };
 use flysch_api::volume::{LebState, Volume, VolumeMut};
+use flysch_random::SplitMix64;
 use flysch_wire::ubifs::{Compression, MASTER_LEB};
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
@@ -112,6 +113,39 @@ fn content<F: FileSystem>(fs: &F, inode: Inode) -> Vec<u8> {
 }
 
 const SMALL: (u32, u32, u32) = (15_872, 64, 512);
+
+/// A commit may fill the index head's LEB, then the last empty ones, and then gaps: the LEBs that it
+/// has just written are not among them.
+#[test]
+fn gaps_are_not_where_the_same_commit_has_written() {
+    const FILES: usize = 2000;
+    let mut fs = UbifsMut::open(empty((15_360, 200, 8), Compression::None)).unwrap();
+    let name = |number: usize| format!("file {number}").into_bytes();
+    let file = new_file(FileKind::Regular);
+    let files: Vec<Inode> =
+        (0..FILES).map(|number| fs.create(ROOT, &name(number), &file, at(2)).unwrap()).collect();
+    let mut expected = vec![0o644; FILES];
+    let mut random = SplitMix64::new(1);
+    for round in 0..60 {
+        // What was written together is replaced together: the LEB of the head has most dirt then.
+        let many = 200 + random.below(1200) as usize;
+        let first = if round % 2 == 0 { 0 } else { random.below(600) as usize };
+        for number in first..first + many {
+            expected[number] = 0o600 + random.below(0o100) as u16;
+            let permissions = Some(expected[number]);
+            let changes = Changes { permissions, ..Changes::default() };
+            fs.set_attributes(files[number], &changes, at(3)).unwrap();
+        }
+        fs.files.disk.empty_lebs = Some(random.below(3) as u32);
+        let ram = fs.close().unwrap();
+        assert_sound(&ram, &format!("round {round}"));
+        fs = UbifsMut::open(ram).unwrap();
+    }
+    for (number, inode) in files.iter().enumerate() {
+        assert_eq!(fs.lookup(ROOT, &name(number)), Ok(*inode));
+        assert_eq!(fs.attributes(*inode).unwrap().permissions, expected[number]);
+    }
+}
 
 #[test]
 fn what_is_written_is_there_after_a_stop_without_a_commit() {

@@ -714,8 +714,8 @@ fn run(
 fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
     let seed = run.seed;
     for step in 0..steps {
-        // Every other run treats no LEB as empty for the index.
-        run.fs().files.disk.only_gaps = seed % 2 == 1;
+        // Every other run treats few LEBs as empty for the index, or none.
+        run.fs().files.disk.empty_lebs = (seed % 2 == 1).then_some(seed as u32 / 2 % 3);
         if cuts && step % 40 == 0 {
             let cut = run.next(30);
             run.fs.as_mut().unwrap().volume_mut().cut_in = Some(cut);
