@@ -332,10 +332,14 @@ impl<V: Volume> Ubifs<V> {
         }
         for inode in orphans {
             let mut scratch = Scratch::new();
-            let unlinked = match store.find(Key::inode_node(inode)) {
-                Ok(Some(at)) => {
-                    store.inode(inode, at, &mut scratch).is_ok_and(|node| node.links == 0)
-                }
+            let key = Key::inode_node(inode);
+            let unlinked = match store.find(key) {
+                Ok(Some(at)) => match store.inode(inode, at, &mut scratch) {
+                    Ok(node) => node.links == 0,
+                    // It had no name when the list was written, and has not been written since. A
+                    // recovery deleted it, gave up the LEB of its node and was interrupted.
+                    Err(_) => store.overlay.get(key).is_none() && store.auth.is_none(),
+                },
                 _ => false,
             };
             if unlinked {

@@ -16,14 +16,34 @@ use crate::index::Index;
 use crate::location::Location;
 use crate::overlay::Overlay;
 
+/// What a commit does with LEBs that have nothing in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdleLebs {
+    /// They are erased: the journal says that what they held is deleted.
+    Clear,
+    /// They are taken only if no erased one is left. That the orphans are deleted which recovery
+    /// found is nowhere on the flash before the commit is complete: if power is cut, the next
+    /// recovery looks for them again.
+    Keep,
+}
+
 impl<V: VolumeMut> StoreMut<V> {
     /// Commits all changes.
     pub(super) fn commit(&mut self) -> Result<(), FsError> {
+        self.commit_with(IdleLebs::Clear)
+    }
+
+    /// Commits what recovery found.
+    pub(super) fn commit_recovered(&mut self) -> Result<(), FsError> {
+        self.commit_with(IdleLebs::Keep)
+    }
+
+    fn commit_with(&mut self, idle: IdleLebs) -> Result<(), FsError> {
         self.writable()?;
         if !self.changed && !self.fs.store.access.volume.appended {
             return Ok(());
         }
-        let done = self.commit_steps();
+        let done = self.commit_steps(idle);
         if done.is_err() {
             // Half a commit cannot be undone in memory; on the flash it never happened.
             self.fs.store.access.give_up();
@@ -31,10 +51,12 @@ impl<V: VolumeMut> StoreMut<V> {
         done
     }
 
-    fn commit_steps(&mut self) -> Result<(), FsError> {
+    fn commit_steps(&mut self, idle: IdleLebs) -> Result<(), FsError> {
         self.mark_dirty()?;
         self.sync_heads()?;
-        self.clear_idle_lebs()?;
+        if idle == IdleLebs::Clear {
+            self.clear_idle_lebs()?;
+        }
         let commit = self.master.node.commit + 1;
         let mut heads = Heads { store: &mut self.fs.store, space: &mut self.space };
         let started = self.journal.start(&mut heads, commit)?;

@@ -85,7 +85,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
         }
         self.empty_lebs_hold_nothing()?;
         self.disk.make_index_lebs()?;
-        self.disk.commit()
+        self.disk.commit_recovered()
     }
 
     /// Clears the LEBs that count as empty. Their content was given up before the stop, but UBI may

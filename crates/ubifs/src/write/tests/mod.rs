@@ -250,6 +250,54 @@ fn a_commit_keeps_everything() {
     assert_sound(&ram, "after removing");
 }
 
+/// A file is unlinked while it is open, and power is lost after a commit. Nothing but its inode
+/// node is left in a LEB, which recovery gives up. Then power is lost again, and again.
+#[test]
+fn recovery_of_a_deleted_file_may_be_interrupted() {
+    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    let other = fs.create(ROOT, b"other", &new_file(FileKind::Regular), at(2)).unwrap();
+    let gone = fs.create(ROOT, b"gone", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.write(gone, 0, &[1; 30_000], at(2)).unwrap();
+    let fill = |fs: &mut UbifsMut<Ram>| {
+        for number in 0..200 {
+            let changes = Changes { permissions: Some(number), ..Changes::default() };
+            fs.set_attributes(other, &changes, at(3)).unwrap();
+            fs.sync(Some(other)).unwrap();
+        }
+        // The root directory has a new node as well.
+        fs.create(ROOT, b"name", &new_file(FileKind::Regular), at(3)).unwrap();
+        fs.remove(ROOT, b"name", at(3)).unwrap();
+    };
+    fill(&mut fs);
+    fs.remove(ROOT, b"gone", at(4)).unwrap();
+    fill(&mut fs);
+    fs.sync(None).unwrap();
+    fs.files.disk.commit().unwrap();
+    fs.create(ROOT, b"last", &new_file(FileKind::Regular), at(5)).unwrap();
+    fs.sync(None).unwrap();
+    let stopped = fs.volume().clone();
+    let mut cuts = 0;
+    for seed in 0..3 {
+        let mut ram = stopped.clone();
+        for step in 0.. {
+            ram.power_up(seed * 1000 + step);
+            ram.cut_in = Some(step);
+            // What the interrupted recovery left is where the next one starts.
+            match UbifsMut::open(&mut ram) {
+                Ok(mut fs) => {
+                    fs.volume_mut().cut_in = None;
+                    assert_eq!(fs.attributes(gone), Err(FsError::NotFound));
+                    fs.close().unwrap();
+                    break;
+                }
+                Err(_) => cuts += 1,
+            }
+        }
+        assert_sound(&ram, &format!("seed {seed}, in the end"));
+    }
+    assert!(cuts > 20, "{cuts} cuts");
+}
+
 #[test]
 fn a_truncated_file_is_short() {
     let ram = empty(SMALL, Compression::Zstd);
