@@ -111,7 +111,12 @@ fn new_file(kind: FileKind) -> NewFile<'static> {
 
 /// A file system with forty files of several blocks in four directories.
 pub(super) fn filled() -> Memory {
-    let mut memory = Memory { leb_size: 15_872, lebs: vec![None; 64] };
+    filled_over(64)
+}
+
+/// The same over this many LEBs; it may grow to 64.
+fn filled_over(lebs: usize) -> Memory {
+    let mut memory = Memory { leb_size: 15_872, lebs: vec![None; lebs] };
     let options = CreateOptions::new(512, 15_872, 64);
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
     format(&mut memory, &options, &NewInode::directory(now)).unwrap();
@@ -171,6 +176,23 @@ fn a_lost_log_tree_or_index_costs_no_file() {
         assert_whole(&again, "written to again");
     }
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
+}
+
+/// An image made to be flashed is shorter than the volume: the new index lies behind its end, so the
+/// superblock has to count those LEBs.
+#[test]
+fn a_file_system_without_a_master_node_grows_for_its_new_index() {
+    let mut memory = filled_over(50);
+    memory.lebs.resize(64, None);
+    for lnum in [1, 2] {
+        memory.lebs[lnum] = None;
+    }
+    assert_eq!(survey(&memory).unwrap().level, Some(Level::DangerRebuild));
+    let (memory, _) = repair(memory, Level::DangerRebuild, NOW).unwrap();
+    assert_sound(&memory, "repaired");
+    assert_whole(&memory, "repaired");
+    let again = UbifsMut::open(memory).unwrap().close().unwrap();
+    assert_whole(&again, "written to again");
 }
 
 /// The key of a branch names an inode that does not exist: the index lacks an inode that names lead

@@ -93,8 +93,9 @@ fn rebase<V: VolumeMut>(
     let (sequence, held) = survey(&fs, state, &kept);
     fs.store.access.volume.sequence = sequence;
     let node = sane_master(&fs, state);
+    // Without a master node nobody knows whether the superblock on the flash counts fewer LEBs.
     let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
-    let grown = known.is_some_and(|lebs| lebs < superblock.leb_count);
+    let may_have_grown = known.is_none_or(|lebs| lebs < superblock.leb_count);
     let mut lpt = Lpt::new(format, superblock.min_io_size);
     lpt.begin_behind(node.lpt_lnum);
     let offset = fs.master.take().map_or(0, |chosen| chosen.offset);
@@ -119,7 +120,7 @@ fn rebase<V: VolumeMut>(
     let mut rebase = Rebase { disk: &mut disk, fresh: None };
     rebase.count(&kept, held)?;
     rebase.find_log();
-    if grown || is_impossible {
+    if may_have_grown || is_impossible {
         // First, because a master node may count fewer LEBs than the superblock, but not more.
         rebase.disk.write_superblock()?;
     }
