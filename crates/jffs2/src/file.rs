@@ -80,6 +80,12 @@ pub(crate) fn latest<F: Flash>(
     Err(first_error.unwrap_or(nothing))
 }
 
+/// Whether the fixed part of any of these nodes cannot be read.
+pub(crate) fn is_any_lost<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> bool {
+    let mut reader = Reader::new(flash, order);
+    nodes.iter().any(|node| reader.inode(*node).is_err())
+}
+
 /// A node, and what its fixed part says about its data.
 #[derive(Clone, Copy)]
 struct Extent {

@@ -527,20 +527,7 @@ impl<F: Flash> Scanner<'_, F> {
         if self.flash.read(offset, &mut node).is_err() {
             return None;
         }
-        let header = Header::parse(&node, self.order).ok()?;
-        let good = match header.node_type {
-            NodeType::INODE => {
-                Inode::parse(&node, self.order).and_then(|i| i.data(&node).map(drop)).is_ok()
-            }
-            NodeType::DIRENT => {
-                Dirent::parse(&node, self.order).and_then(|d| d.name(&node).map(drop)).is_ok()
-            }
-            NodeType::XATTR => Xattr::parse(&node, self.order)
-                .and_then(|x| x.name_and_value(&node).map(drop))
-                .is_ok(),
-            _ => false,
-        };
-        good.then_some(node)
+        crate::node::is_whole(&node, self.order).then_some(node)
     }
 
     /// Ends a run of garbage at `end`; zeros are what Linux uses to fill gaps.

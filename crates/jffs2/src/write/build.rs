@@ -504,6 +504,7 @@ impl<F: Flash> Build<'_, F, Owned> {
         let block = self.blocks.block(number);
         block.padded = facts.padded;
         block.end = facts.end;
+        block.is_listed = facts.has_summary;
         if facts.is_bad {
             return State::Bad;
         }

@@ -688,6 +688,8 @@ fn names_that_count_are_not_read_for_a_summary() {
     assert_eq!(findings, 0);
 }
 
+mod unreadable;
+
 /// Both mounts give the same answer.
 mod one_reader {
     use flysch_api::vfs::{FsError, Rename};
