@@ -12,6 +12,8 @@ use super::loaded::Loaded;
 use super::space::{Kind, Raw};
 use crate::found::{Address, NodeRef};
 
+const WORN: FsError = FsError::Unsupported("an inode whose version counter has reached its end");
+
 /// `DT_DIR`.
 pub(crate) const KIND_DIRECTORY: u8 = 4;
 
@@ -316,9 +318,14 @@ impl Tables {
     /// The version of the next node of an inode.
     pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, FsError> {
         let state = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
-        let worn = FsError::Unsupported("an inode whose version counter has reached its end");
-        state.version = state.version.checked_add(1).ok_or(worn)?;
+        state.version = state.version.checked_add(1).ok_or(WORN)?;
         Ok(state.version)
+    }
+
+    /// Returns an error if an inode cannot have this many more versions: to be called before the
+    /// first of several nodes is written.
+    pub(super) fn check_versions(&self, ino: u32, more: u32) -> Result<(), FsError> {
+        self.state(ino)?.version.checked_add(more).ok_or(WORN).map(drop)
     }
 
     /// Notifies the owner that a copy of a node has replaced it.

@@ -688,6 +688,7 @@ fn names_that_count_are_not_read_for_a_summary() {
     assert_eq!(findings, 0);
 }
 
+mod atomic;
 mod listed;
 mod unreadable;
 
