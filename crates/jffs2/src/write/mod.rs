@@ -25,7 +25,8 @@
 //! A mount builds them from the bottom up ([`Build`](build::Build)).
 //!
 //! Memory. 24 bytes for each node on the flash, 16 more for each valid one, and 32 plus the name
-//! for each name. Attributes and layouts of files in use are kept until there are too many.
+//! for each name; the name twice if more than eight names of a directory have the same CRC-32.
+//! Attributes and layouts of files in use are kept until there are too many.
 
 mod build;
 mod collector;
