@@ -248,7 +248,7 @@ impl<F: FlashMut> Collector<F> {
     /// removed file would return. A copy with errors in it would do as much harm if nothing were
     /// written behind it, because the next mount would consider it torn.
     pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), FsError> {
-        let bytes = match self.original(address, raw)? {
+        let mut bytes = match self.original(address, raw)? {
             Original::Whole(bytes) => bytes,
             Original::Absent => {
                 // Nothing is lost with it.
@@ -272,7 +272,7 @@ impl<F: FlashMut> Collector<F> {
         let index = block.raws.binary_search_by_key(&at, |raw| raw.at);
         if index.is_ok_and(|index| !block.raws[index].is_dead) {
             self.log_mut().activity.moved += 1;
-            self.nodes_mut().copy(address, raw, &bytes)?;
+            self.nodes_mut().copy(address, raw, &mut bytes)?;
         }
         Ok(())
     }
