@@ -462,7 +462,13 @@ pub enum XattrChange<'a> {
 /// Every call is atomic with respect to a power cut ([`write`](Self::write) per block of the
 /// format): afterwards the call is either done or not. Reads see the effect of a call at once; it
 /// is on the medium after [`sync`](Self::sync), and not before. A call that fails has changed
-/// nothing.
+/// nothing, unless the medium itself failed.
+///
+/// There is one exception: a format may have to record a change in several places that it cannot
+/// tie together, such as the new and the old name of a file that is renamed, or its name and its
+/// time of change. A power cut may then leave some of them. The order is such that nothing is lost:
+/// the new name comes before the old one goes. The documentation of the format says which calls
+/// this concerns.
 ///
 /// Time comes in as `now`; the file system has no clock. Checking permissions is up to the caller.
 ///

@@ -30,6 +30,8 @@ mod rtime;
 mod rubin;
 mod scan;
 mod stamp;
+#[cfg(test)]
+mod steps;
 mod summary;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,10 @@ use flysch_api::finding::Place;
 use flysch_api::flash::{Flash, FlashError};
 use flysch_api::vfs::{Damage, FsError};
 use flysch_compress::{Method, decompress};
-use flysch_wire::jffs2::{ByteOrder, Compression, Header, Inode, Jffs2NodeError as NodeError};
+use flysch_wire::jffs2::{
+    ByteOrder, Compression, Dirent, Header, Inode, Jffs2NodeError as NodeError, NodeType, Xattr,
+    Xref,
+};
 
 use crate::found::{Address, NodeRef};
 use crate::{rtime, rubin};
@@ -44,12 +47,37 @@ pub(crate) fn place_at<F: Flash>(flash: &F, offset: u64) -> Place {
 pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Result<(), FsError> {
     match flash.read(offset, buffer) {
         Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(()),
-        Err(FlashError::OutOfRange) => {
-            let (structure, place) = ("node cut off", place_at(flash, offset));
-            Err(FsError::Damaged { structure, place, cause: Damage::Truncated })
-        }
-        Err(_) => Err(FsError::Medium(place_at(flash, offset))),
+        Err(error) => Err(failed(flash, offset, error)),
     }
+}
+
+/// Translates an error on reading a node for the caller.
+pub(crate) fn failed<F: Flash>(flash: &F, offset: u64, error: FlashError) -> FsError {
+    let place = place_at(flash, offset);
+    match error {
+        FlashError::OutOfRange => {
+            FsError::Damaged { structure: "node cut off", place, cause: Damage::Truncated }
+        }
+        _ => FsError::Medium(place),
+    }
+}
+
+/// Whether `node` is a node with this length, of a known type, and all its checksums are right.
+pub(crate) fn is_whole(node: &[u8], order: ByteOrder) -> bool {
+    let header = Header::parse(node, order);
+    let Some(header) = header.ok().filter(|it| it.total_len as usize == node.len()) else {
+        return false;
+    };
+    let checked = match header.node_type {
+        NodeType::INODE => Inode::parse(node, order).and_then(|it| it.data(node).map(drop)),
+        NodeType::DIRENT => Dirent::parse(node, order).and_then(|it| it.name(node).map(drop)),
+        NodeType::XATTR => {
+            Xattr::parse(node, order).and_then(|it| it.name_and_value(node).map(drop))
+        }
+        NodeType::XREF => Xref::parse(node, order).map(drop),
+        _ => return false,
+    };
+    checked.is_ok()
 }
 
 /// Whether power was cut while a damaged node of `len` bytes was written. That is so if nothing is

@@ -208,8 +208,8 @@ pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, FsError
 /// The time in the first of these directory entry nodes that has one: garbage collection writes
 /// none if the directory's time was set by hand. A node that is damaged gives no time.
 ///
+/// # Errors
 /// If the flash cannot be read.
-/// When the flash cannot be read.
 pub(crate) fn entry_time<F: Flash>(
     flash: &F,
     order: ByteOrder,

@@ -228,16 +228,8 @@ impl<F: Flash> Scanner<'_, F> {
         let Ok(summary) = Summary::parse(node, self.order) else { return Ok(false) };
         let entries: Result<Vec<_>, _> = summary.entries(node, self.order).collect();
         let Ok(entries) = entries else { return Ok(false) };
-        let fits = |offset: u32, len: u32| {
-            offset.is_multiple_of(4) && u64::from(offset) + u64::from(len) <= start as u64
-        };
-        let all_fit = entries.iter().all(|entry| match *entry {
-            SummaryEntry::Inode { offset, total_len, .. }
-            | SummaryEntry::Xattr { offset, total_len, .. }
-            | SummaryEntry::Dirent { offset, total_len, .. } => fits(offset, total_len),
-            SummaryEntry::Xref { offset } => fits(offset, Xref::LEN as u32),
-        });
-        if all_fit {
+        let is_possible = is_possible(&entries, summary.padded, start as u64);
+        if is_possible {
             entries.iter().for_each(|entry| self.summary_entry(base, entry));
             self.found.space.summaries += 1;
             self.found.space.clean_markers += u32::from(summary.cleanmarker_len != 0);
@@ -253,7 +245,7 @@ impl<F: Flash> Scanner<'_, F> {
             };
             self.found.may_miss_nodes |= self.after_erased;
         }
-        Ok(all_fit)
+        Ok(is_possible)
     }
 
     fn summary_entry(&mut self, base: u64, entry: &SummaryEntry<'_>) {
@@ -527,20 +519,7 @@ impl<F: Flash> Scanner<'_, F> {
         if self.flash.read(offset, &mut node).is_err() {
             return None;
         }
-        let header = Header::parse(&node, self.order).ok()?;
-        let good = match header.node_type {
-            NodeType::INODE => {
-                Inode::parse(&node, self.order).and_then(|i| i.data(&node).map(drop)).is_ok()
-            }
-            NodeType::DIRENT => {
-                Dirent::parse(&node, self.order).and_then(|d| d.name(&node).map(drop)).is_ok()
-            }
-            NodeType::XATTR => Xattr::parse(&node, self.order)
-                .and_then(|x| x.name_and_value(&node).map(drop))
-                .is_ok(),
-            _ => false,
-        };
-        good.then_some(node)
+        crate::node::is_whole(&node, self.order).then_some(node)
     }
 
     /// Ends a run of garbage at `end`; zeros are what Linux uses to fill gaps.
@@ -617,6 +596,34 @@ fn is_unfinished(node: &[u8], wrong: Wrong, kind: NodeType) -> bool {
 /// Whether a summary has an entry for nodes of this type.
 fn is_listed(node_type: NodeType) -> bool {
     matches!(node_type, NodeType::INODE | NodeType::DIRENT | NodeType::XATTR | NodeType::XREF)
+}
+
+/// Whether a block can hold what its summary says: all nodes side by side before the summary, which
+/// begins at `end`, and besides them this many bytes of padding nodes. Otherwise a small summary
+/// could name the same long node again and again, and each time it would be read.
+fn is_possible(entries: &[SummaryEntry<'_>], padding: u32, end: u64) -> bool {
+    // With the least length that such a node has.
+    let place = |entry: &SummaryEntry<'_>| match *entry {
+        SummaryEntry::Inode { offset, total_len, .. } => (offset, total_len, Inode::LEN),
+        SummaryEntry::Xattr { offset, total_len, .. } => (offset, total_len, Xattr::LEN),
+        SummaryEntry::Dirent { offset, total_len, name, .. } => {
+            (offset, total_len, Dirent::LEN + name.len())
+        }
+        SummaryEntry::Xref { offset } => (offset, Xref::LEN as u32, Xref::LEN),
+    };
+    // In the order in which the nodes were written, but nothing demands that.
+    let mut places: Vec<_> = entries.iter().map(place).collect();
+    places.sort_unstable();
+    let (mut at, mut taken) = (0, u64::from(padding));
+    for (offset, len, least) in places {
+        let (offset, space) = (u64::from(offset), padded(len));
+        if offset < at || !offset.is_multiple_of(4) || (len as usize) < least {
+            return false;
+        }
+        at = offset + space;
+        taken += space;
+    }
+    at <= end && taken <= end
 }
 
 /// Recognises an inode or directory entry node with a damaged header: the checksum of its fixed

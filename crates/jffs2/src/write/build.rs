@@ -270,8 +270,11 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
         let mut known: BTreeSet<u32> = self.found.nodes.iter().map(|node| node.ino).collect();
         known.extend(dirents.iter().zip(&count).filter(|(_, c)| **c).map(|(d, _)| d.pino));
         known.insert(ROOT_INO);
-        let mut tree = Tree { dirents: &dirents, names: &names, count, known, by_mkfs };
+        let reached = BTreeMap::new();
+        let mut tree = Tree { dirents: &dirents, names: &names, count, known, by_mkfs, reached };
         let (doubles, counting) = tree.walk(&mut self.tables.inodes);
+        let first = doubles.iter().filter_map(|(_, double)| tree.reached_by(double.ino));
+        let first = first.collect();
         let key = |dirent: &DirentRef| (dirent.pino, hash(dirent.name(&names)));
         let old = (0..).zip(&dirents).filter(|(at, it)| it.ino != 0 && !counting.contains(at));
         old.for_each(|(_, dirent)| more(&mut self.tables.old_names, key(dirent)));
@@ -290,7 +293,7 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
             let len = (Dirent::LEN + usize::from(dirent.name_len)) as u32;
             self.raws.push((dirent.address, raw(kind, key(dirent), len, live)));
         }
-        self.resolve_doubles(doubles)
+        self.resolve_doubles(doubles, first)
     }
 
     /// Whether removals of names with this directory and hash are no longer needed: the flash has
@@ -301,8 +304,13 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
         self.is_undamaged() && !self.tables.old_names.contains_key(&key)
     }
 
-    /// If a directory has two names, the one whose entry was written earlier is removed.
-    fn resolve_doubles(&mut self, doubles: Vec<(u32, Name)>) -> Vec<(u32, Name)> {
+    /// If a directory has two names, the one whose entry was written earlier is removed. `first`
+    /// are the names by which the tree has it.
+    fn resolve_doubles(
+        &mut self,
+        doubles: Vec<(u32, Name)>,
+        mut first: BTreeMap<u32, (u32, Name)>,
+    ) -> Vec<(u32, Name)> {
         let (medium, order) = (self.medium, self.order);
         let time = |name: &Name| {
             let mut bytes = [0; Dirent::LEN];
@@ -312,19 +320,23 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
         };
         let mut losers = vec![];
         for (pino, name) in doubles {
-            // The tree has the other name; see who is newer.
-            let Some((other_pino, other)) = name_of(&self.tables.inodes, name.ino) else {
+            let ino = name.ino;
+            let Some((other_pino, other)) = first.get(&ino) else {
+                // The root needs no name.
                 losers.push((pino, name));
                 continue;
             };
-            let newer = if other_pino == pino {
+            let newer = if *other_pino == pino {
                 name.version > other.version
             } else {
-                time(&name) > time(&other)
+                time(&name) > time(other)
             };
-            losers.push(if newer { (other_pino, other) } else { (pino, name.clone()) });
-            if newer
-                && let Some(state) = self.tables.inodes.get_mut(&name.ino)
+            if !newer {
+                losers.push((pino, name));
+                continue;
+            }
+            losers.extend(first.insert(ino, (pino, name)));
+            if let Some(state) = self.tables.inodes.get_mut(&ino)
                 && let Some(directory) = &mut state.directory
             {
                 directory.parent = pino;
@@ -504,6 +516,7 @@ impl<F: Flash> Build<'_, F, Owned> {
         let block = self.blocks.block(number);
         block.padded = facts.padded;
         block.end = facts.end;
+        block.is_listed = facts.has_summary;
         if facts.is_bad {
             return State::Bad;
         }
@@ -554,14 +567,6 @@ impl<'b, F, Step> Build<'b, F, Step> {
     }
 }
 
-/// The directory and entry through which the tree reaches a directory.
-fn name_of(inodes: &BTreeMap<u32, InodeState>, ino: u32) -> Option<(u32, Name)> {
-    let parent = inodes.get(&ino)?.directory.as_ref()?.parent;
-    let above = inodes.get(&parent)?.directory.as_ref()?;
-    let name = above.all().find(|name| name.ino == ino)?;
-    Some((parent, name.clone()))
-}
-
 /// The entries on the flash as a tree.
 struct Tree<'d> {
     /// By directory and name, newest first for each name.
@@ -572,12 +577,32 @@ struct Tree<'d> {
     /// Inodes with a node, or with entries.
     known: BTreeSet<u32>,
     by_mkfs: Option<Address>,
+    /// The entry by which each directory was reached first.
+    reached: BTreeMap<u32, usize>,
 }
 
 impl Tree<'_> {
     fn has_entries(&self, ino: u32) -> bool {
         let start = self.dirents.partition_point(|dirent| dirent.pino < ino);
         self.dirents.get(start).is_some_and(|dirent| dirent.pino == ino)
+    }
+
+    fn name(&self, at: usize) -> Name {
+        let dirent = &self.dirents[at];
+        Name {
+            name: dirent.name(self.names).into(),
+            ino: dirent.ino,
+            version: dirent.version,
+            address: dirent.address,
+            kind: dirent.kind,
+            by_mkfs: Some(dirent.address) <= self.by_mkfs,
+        }
+    }
+
+    /// The parent and the entry by which a directory was reached first, by its number.
+    fn reached_by(&self, ino: u32) -> Option<(u32, (u32, Name))> {
+        let at = *self.reached.get(&ino)?;
+        Some((ino, (self.dirents[at].pino, self.name(at))))
     }
 
     /// Marks the inodes that can be reached from the root; returns names that would give a
@@ -601,14 +626,7 @@ impl Tree<'_> {
                     continue;
                 }
                 counting.insert(at);
-                let name = Name {
-                    name: dirent.name(self.names).into(),
-                    ino: dirent.ino,
-                    version: dirent.version,
-                    address: dirent.address,
-                    kind: dirent.kind,
-                    by_mkfs: Some(dirent.address) <= self.by_mkfs,
-                };
+                let name = self.name(at);
                 // Whatever an entry says, its inode's mode tells whether it is a directory.
                 let is_named_directory = dirent.kind == KIND_DIRECTORY;
                 if dirent.ino != 0 && (is_named_directory || self.has_entries(dirent.ino)) {
@@ -619,6 +637,7 @@ impl Tree<'_> {
                     } else if !is_known {
                         let state = inodes.entry(dirent.ino).or_default();
                         state.directory = Some(Directory::below(pino));
+                        self.reached.insert(dirent.ino, at);
                         open.push(dirent.ino);
                     }
                 }

@@ -4,7 +4,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
+use flysch_api::flash::{Flash, FlashError, FlashGeometry, FlashMut};
 use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{Dirent, Header, Inode};
 
@@ -26,6 +26,19 @@ const PATIENCE: u32 = 2;
 const REMOVAL_BLOCKS_MIN: u32 = 2;
 /// Minimum data for which a node at the end of a block should have room (`JFFS2_MIN_DATA_LEN`).
 pub(super) const DATA_LEN_MIN: u32 = 128;
+
+/// How often a node is read before it is considered unreadable.
+const READS: u32 = 4;
+
+/// A node that is to be copied.
+enum Original {
+    /// All its checksums are right.
+    Whole(Vec<u8>),
+    /// A summary lists it, but it is not there.
+    Absent,
+    /// It was there, and cannot be read, or some of its checksums are wrong.
+    Unreadable,
+}
 
 /// The purpose for which room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,20 +243,27 @@ impl<F: FlashMut> Collector<F> {
         self.copy_out(address, raw)
     }
 
-    /// Copies a node as it is: including its version, so its meaning does not change.
+    /// Copies a node as it is: including its version, so its meaning does not change. One that
+    /// cannot be read stays, and its block with it: without it older content would show, or a
+    /// removed file would return. A copy with errors in it would do as much harm if nothing were
+    /// written behind it, because the next mount would consider it torn.
     pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), FsError> {
-        let mut bytes = vec![0; raw.len as usize];
-        node::read(&self.log().medium, address.offset(), &mut bytes)?;
-        let header = Header::parse(&bytes, self.log().order);
-        if !header.is_ok_and(|header| header.total_len == raw.len) {
-            // A summary lists it, but it is not there: nothing is lost with it.
-            if raw.kind == Kind::Inode {
-                self.nodes_mut().kill_nodes(raw.owner, vec![(address, raw.tag)]);
-            } else {
-                self.nodes_mut().kill(address);
+        let mut bytes = match self.original(address, raw)? {
+            Original::Whole(bytes) => bytes,
+            Original::Absent => {
+                // Nothing is lost with it.
+                if raw.kind == Kind::Inode {
+                    self.nodes_mut().kill_nodes(raw.owner, vec![(address, raw.tag)]);
+                } else {
+                    self.nodes_mut().kill(address);
+                }
+                return Ok(());
             }
-            return Ok(());
-        }
+            Original::Unreadable => {
+                self.log_mut().blocks.keep(address);
+                return Ok(());
+            }
+        };
         self.nodes_mut()
             .find_room(Room { nodes: raw.space(), entries: raw.summary_entry_len() })?;
         // Taking a block may have moved nodes, this one among them.
@@ -252,9 +272,39 @@ impl<F: FlashMut> Collector<F> {
         let index = block.raws.binary_search_by_key(&at, |raw| raw.at);
         if index.is_ok_and(|index| !block.raws[index].is_dead) {
             self.log_mut().activity.moved += 1;
-            self.nodes_mut().copy(address, raw, &bytes)?;
+            self.nodes_mut().copy(address, raw, &mut bytes)?;
         }
         Ok(())
+    }
+
+    /// Reads a node that is to be copied, again if that does not go well.
+    fn original(&self, address: Address, raw: &Raw) -> Result<Original, FsError> {
+        let (medium, order) = (&self.log().medium, self.log().order);
+        let mut bytes = vec![0; raw.len as usize];
+        let (mut is_sound, mut has_header) = (true, false);
+        for _ in 0..READS {
+            match medium.read(address.offset(), &mut bytes) {
+                Ok(_) => {}
+                Err(FlashError::Uncorrectable { .. }) => is_sound = false,
+                Err(FlashError::Os(_)) => {
+                    is_sound = false;
+                    continue;
+                }
+                Err(error) => return Err(node::failed(medium, address.offset(), error)),
+            }
+            let header = Header::parse(&bytes, order);
+            let is_header = header.is_ok_and(|header| header.total_len == raw.len);
+            has_header |= is_header;
+            // Of a node of an unknown type only the header can be checked.
+            let is_unknown = raw.kind == Kind::Other && is_header && is_sound;
+            if is_unknown || node::is_whole(&bytes, order) {
+                return Ok(Original::Whole(bytes));
+            }
+        }
+        let (number, _) = self.log().blocks.place(address);
+        let is_listed = self.log().blocks.blocks[number as usize].is_listed;
+        let is_absent = is_listed && is_sound && !has_header;
+        Ok(if is_absent { Original::Absent } else { Original::Unreadable })
     }
 
     /// A removal may be dropped if no older entry of that name can be found any more, unless it is

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::{Flash, FlashMut};
 use flysch_api::vfs::{Changes, FileFlags, FsError, Timestamp, XattrChange};
-use flysch_wire::jffs2::{Inode, Xattr, Xref};
+use flysch_wire::jffs2::{Inode, Xattr, XattrPrefix, Xref};
 
 use super::PAGE_SIZE;
 use super::collector::{Collector, DATA_LEN_MIN, Purpose};
@@ -44,6 +44,16 @@ impl Growing {
     fn ends_at(&self, ino: u32, at: u32) -> bool {
         self.ino == ino && !self.bytes.is_empty() && self.page + self.bytes.len() as u32 == at
     }
+}
+
+/// A change of an extended attribute that is about to be written.
+struct XattrPlan {
+    /// The new one, as the nodes store it; none to remove the attribute.
+    value: Option<(XattrPrefix, Vec<u8>, Vec<u8>)>,
+    /// Numbers of the attributes that it replaces.
+    xids: Vec<u32>,
+    /// Room for the nodes of the attribute; the node with the time of change comes on top.
+    room: Room,
 }
 
 /// All files, by number.
@@ -180,8 +190,13 @@ impl<F: FlashMut> Files<F> {
 
     /// Truncates a file, or extends it by a hole.
     pub(super) fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), FsError> {
-        self.growing.begin(0, 0);
         self.collector.reserve(Room::inode(0), purpose)?;
+        self.set_size(ino, size)
+    }
+
+    /// The same with one node, for which there must be room.
+    fn set_size(&mut self, ino: u32, size: u32) -> Result<(), FsError> {
+        self.growing.begin(0, 0);
         let old = self.inodes_mut().loaded_mut(ino)?.attributes.size;
         if size > old {
             return self.inodes_mut().append_hole(ino, old, size);
@@ -222,17 +237,21 @@ impl<F: FlashMut> Files<F> {
         after.atime = changes.accessed.map_or(after.atime, clamp_time);
         after.mtime = changes.modified.map_or(after.mtime, clamp_time);
         after.ctime = clamp_time(now);
-        if let Some(permissions) = changes.permissions {
-            self.follow_permissions(ino, permissions, now)?;
-        }
+        let list = changes.permissions.map(|permissions| self.plan_access_list(ino, permissions));
+        let list = list.transpose()?.flatten();
         let shrinks = size.is_some_and(|size| size < before.size);
         let purpose = if shrinks { Purpose::Removal } else { Purpose::Change };
-        self.collector.reserve(self.inodes().metadata_room(ino)?, purpose)?;
+        // For everything at once: nothing may fail after the first node.
+        let room = self.inodes().metadata_room(ino)?;
+        let room = list.iter().fold(room, |room, list| room.and(list.room));
+        self.inodes().tables().check_versions(ino, 1)?;
+        self.collector.reserve(room, purpose)?;
+        let list = list.map_or(Ok(()), |list| self.write_xattr(ino, list));
         self.inodes_mut().loaded_mut(ino)?.attributes = after;
-        let result = match size.filter(|size| *size != before.size) {
-            Some(size) => self.resize(ino, size, purpose),
+        let result = list.and_then(|()| match size.filter(|size| *size != before.size) {
+            Some(size) => self.set_size(ino, size),
             None => self.inodes_mut().append_metadata(ino),
-        };
+        });
         if result.is_err()
             && let Ok(loaded) = self.inodes_mut().loaded_mut(ino)
         {
@@ -248,6 +267,21 @@ impl<F: FlashMut> Files<F> {
         change: XattrChange<'_>,
         now: Timestamp,
     ) -> Result<(), FsError> {
+        let plan = self.plan_xattr(ino, name, change)?;
+        let room = plan.room.and(self.inodes().metadata_room(ino)?);
+        let purpose = if plan.value.is_some() { Purpose::Change } else { Purpose::Removal };
+        self.inodes().tables().check_versions(ino, 1)?;
+        self.collector.reserve(room, purpose)?;
+        self.write_xattr(ino, plan)?;
+        self.inodes_mut().append_change(ino, now)
+    }
+
+    fn plan_xattr(
+        &self,
+        ino: u32,
+        name: &[u8],
+        change: XattrChange<'_>,
+    ) -> Result<XattrPlan, FsError> {
         let found = View(self.inodes()).find_xattr(ino, name)?;
         let value = match (change, found.value.is_some()) {
             (XattrChange::Create(_), true) => return Err(FsError::Exists),
@@ -262,8 +296,7 @@ impl<F: FlashMut> Files<F> {
                 stored_form(name, value, self.inodes().log().order).map_err(FsError::Invalid)?,
             ),
         };
-        let metadata = self.inodes().metadata_room(ino)?;
-        let mut room = metadata;
+        let mut room = Room::default();
         let xref = Room { nodes: Xref::LEN as u32, entries: 6 };
         found.xids.iter().for_each(|_| room = room.and(xref));
         if let Some((_, name, value)) = &value {
@@ -271,37 +304,37 @@ impl<F: FlashMut> Files<F> {
             // Nodes do not cross blocks.
             let block = self.inodes().log().blocks.geometry.erase_size
                 - self.inodes().log().medium.marker_len();
-            if room.nodes + room.entries + 64 > block {
+            let all = room.and(self.inodes().metadata_room(ino)?);
+            if all.nodes + all.entries + 64 > block {
                 return Err(FsError::Invalid("an extended attribute must fit into an erase block"));
             }
         }
-        let purpose = if value.is_some() { Purpose::Change } else { Purpose::Removal };
-        self.collector.reserve(room, purpose)?;
-        if let Some((prefix, name, value)) = value {
-            self.inodes_mut().append_xattr(ino, prefix, &name, &value)?;
-        }
-        for xid in found.xids {
-            self.inodes_mut().append_xref(ino, xid, true)?;
-        }
-        self.inodes_mut().append_change(ino, now)
+        Ok(XattrPlan { value, xids: found.xids, room })
     }
 
-    /// Updates the access list of an inode, if it has one, to match its permissions, as Linux's
-    /// `posix_acl_chmod` does.
-    pub(super) fn follow_permissions(
-        &mut self,
-        ino: u32,
-        permissions: u16,
-        now: Timestamp,
-    ) -> Result<(), FsError> {
+    /// Writes the nodes of a change, for which there must be room. The new value comes before the
+    /// old one goes: of two that a power cut leaves, the newer counts.
+    fn write_xattr(&mut self, ino: u32, plan: XattrPlan) -> Result<(), FsError> {
+        if let Some((prefix, name, value)) = plan.value {
+            self.inodes_mut().append_xattr(ino, prefix, &name, &value)?;
+        }
+        for xid in plan.xids {
+            self.inodes_mut().append_xref(ino, xid, true)?;
+        }
+        Ok(())
+    }
+
+    /// The change that makes the access list of an inode match its permissions, as Linux's
+    /// `posix_acl_chmod` does; `None` if it has no list, or one that matches.
+    fn plan_access_list(&self, ino: u32, permissions: u16) -> Result<Option<XattrPlan>, FsError> {
         // One that cannot be read says nothing.
         let found = View(self.inodes()).find_xattr(ino, ACCESS_LIST).ok();
-        let Some(list) = found.and_then(|found| found.value) else { return Ok(()) };
+        let Some(list) = found.and_then(|found| found.value) else { return Ok(None) };
         match acl_with_permissions(&list, permissions) {
             Some(new) if new != list => {
-                self.change_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new), now)
+                self.plan_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new)).map(Some)
             }
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use flysch_api::flash::{Flash, FlashGeometry, FlashMut};
-use flysch_wire::jffs2::{ByteOrder, Inode};
+use flysch_wire::jffs2::{ByteOrder, Inode, crc32};
 
 use super::collector::Collector;
 use super::medium::Medium;
@@ -118,13 +118,60 @@ impl Ranks {
     }
 }
 
+/// How many nodes with the length and the checksum of a node are compared with it.
+const ALIKE_MAX: usize = 8;
+
+/// Invalid nodes that may be copies of valid ones, by owner and tag.
+#[derive(Default)]
+struct Copies(BTreeMap<(u32, u32), Candidates>);
+
+/// Nodes with the same owner and tag. There may be many, be it the entries of a name that came and
+/// went, be it that an image was made so: each is read at most once before it is compared.
+#[derive(Default)]
+struct Candidates {
+    unread: Vec<(Raw, Address)>,
+    /// By length and checksum of all their bytes.
+    read: BTreeMap<(u32, u32), Vec<(Kind, Address)>>,
+}
+
+impl Copies {
+    fn push(&mut self, raw: Raw, address: Address) {
+        self.0.entry((raw.owner, raw.tag)).or_default().unread.push((raw, address));
+    }
+
+    /// A copy of a node, and its bytes; `is_later` says which copies are considered.
+    fn of(
+        &mut self,
+        (from, raw): (Address, &Raw),
+        is_later: impl Fn(Address) -> bool,
+        read: impl Fn(Address, u32) -> Option<Vec<u8>>,
+    ) -> Option<(Address, Vec<u8>)> {
+        let candidates = self.0.get_mut(&(raw.owner, raw.tag))?;
+        for (raw, address) in core::mem::take(&mut candidates.unread) {
+            if let Some(bytes) = read(address, raw.len) {
+                let alike = candidates.read.entry((raw.len, crc32(&bytes))).or_default();
+                alike.push((raw.kind, address));
+            }
+        }
+        let bytes = read(from, raw.len)?;
+        let alike = candidates.read.get(&(raw.len, crc32(&bytes)))?;
+        let mut later = alike
+            .iter()
+            .take(ALIKE_MAX)
+            .filter(|(kind, address)| *kind == raw.kind && is_later(*address));
+        let is_copy = |address: Address| read(address, raw.len).is_some_and(|it| it == bytes);
+        let to = later.find_map(|(_, address)| is_copy(*address).then_some(*address))?;
+        Some((to, bytes))
+    }
+}
+
 impl<F: FlashMut> Collector<F> {
     /// Switches to the copies of all valid nodes of a block, where there are copies. Invalid nodes
     /// must be known.
     pub(super) fn trust_copies(&mut self, ranks: &Ranks) {
-        let copies = self.recent_copies(ranks);
+        let mut copies = self.recent_copies(ranks);
         // Without any other block the originals may not be given up before the copies are firm.
-        if copies.is_empty() || self.log().blocks.available() == 0 {
+        if copies.0.is_empty() || self.log().blocks.available() == 0 {
             return;
         }
         for number in 0..self.log().blocks.blocks.len() as u32 {
@@ -135,7 +182,7 @@ impl<F: FlashMut> Collector<F> {
             let counting = block.raws.iter().filter(|raw| !raw.is_dead);
             let copied = counting.map(|raw| {
                 let from = self.log().blocks.address(number, raw.at);
-                let (to, bytes) = self.copy_of(from, raw, &copies, ranks)?;
+                let (to, bytes) = self.copy_of(from, raw, &mut copies, ranks)?;
                 Some((from, *raw, to, bytes))
             });
             let Some(copied) = copied.collect::<Option<Vec<_>>>() else { continue };
@@ -146,16 +193,15 @@ impl<F: FlashMut> Collector<F> {
         }
     }
 
-    /// The invalid nodes of the blocks that were opened last, by owner and tag.
-    fn recent_copies(&self, ranks: &Ranks) -> BTreeMap<(u32, u32), Vec<(Raw, Address)>> {
+    /// The invalid nodes of the blocks that were opened last.
+    fn recent_copies(&self, ranks: &Ranks) -> Copies {
         let newest = ranks.ages.iter().copied().max().unwrap_or(0);
         let is_recent = |age: u32| age > 0 && newest - age < RECENT;
-        let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut copies = Copies::default();
         for (number, (block, age)) in (0..).zip(self.log().blocks.blocks.iter().zip(&ranks.ages)) {
             let dead = block.raws.iter().filter(|raw| raw.is_dead && raw.kind != Kind::Other);
             for raw in dead.filter(|_| is_recent(*age)) {
-                let copy = (*raw, self.log().blocks.address(number, raw.at));
-                copies.entry((raw.owner, raw.tag)).or_default().push(copy);
+                copies.push(*raw, self.log().blocks.address(number, raw.at));
             }
         }
         copies
@@ -166,23 +212,55 @@ impl<F: FlashMut> Collector<F> {
         &self,
         from: Address,
         raw: &Raw,
-        copies: &BTreeMap<(u32, u32), Vec<(Raw, Address)>>,
+        copies: &mut Copies,
         ranks: &Ranks,
     ) -> Option<(Address, Vec<u8>)> {
-        let read = |address: Address| {
-            let mut bytes = vec![0; raw.len as usize];
+        let read = |address: Address, len: u32| {
+            let mut bytes = vec![0; len as usize];
             node::read(&self.log().medium, address.offset(), &mut bytes).ok().map(|()| bytes)
         };
         let rank = ranks.of(from, raw.len);
-        let bytes = copies.get(&(raw.owner, raw.tag)).and_then(|_| read(from))?;
-        let is_copy = |(other, address): &&(Raw, Address)| {
-            let (is_shaky, age, _) = ranks.of(*address, raw.len);
-            let is_later = !is_shaky && age > rank.1;
-            is_later
-                && (other.kind, other.len) == (raw.kind, raw.len)
-                && read(*address).is_some_and(|it| it == bytes)
+        let is_later = |address: Address| {
+            let (is_shaky, age, _) = ranks.of(address, raw.len);
+            !is_shaky && age > rank.1
         };
-        let (_, to) = copies[&(raw.owner, raw.tag)].iter().find(is_copy)?;
-        Some((*to, bytes))
+        copies.of((from, raw), is_later, read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn each_node_is_read_a_few_times_however_many_may_be_copies() {
+        const COUNT: u32 = 1000;
+        let raw = Raw { at: 0, len: 44, kind: Kind::Dirent, is_dead: true, owner: 1, tag: 7 };
+        let mut copies = Copies::default();
+        // All with the hash of one name, and every other one with a copy further back.
+        let place = |number: u32| Address::new(u64::from(number) * 44);
+        (COUNT..2 * COUNT).for_each(|number| copies.push(raw, place(number)));
+        let reads = Cell::new(0);
+        let read = |address: Address, len: u32| {
+            reads.set(reads.get() + 1);
+            let number = address.offset() / 44;
+            let content = if number.is_multiple_of(2) { number % u64::from(COUNT) } else { number };
+            let mut bytes = vec![0; len as usize];
+            bytes[..8].copy_from_slice(&content.to_le_bytes());
+            Some(bytes)
+        };
+        for number in 0..COUNT {
+            let found = copies.of((place(number), &raw), |_| true, read);
+            let expected = (number % 2 == 0).then(|| place(number + COUNT));
+            assert_eq!(found.map(|(address, _)| address), expected);
+            assert!(copies.of((place(number), &raw), |_| false, read).is_none());
+        }
+        let other = Raw { tag: 8, ..raw };
+        let before = reads.get();
+        assert!(copies.of((place(0), &other), |_| true, read).is_none());
+        assert_eq!(reads.get(), before, "there is nothing to compare with");
+        assert!(before < 5 * COUNT, "{before} reads");
     }
 }

@@ -184,7 +184,7 @@ impl<F: FlashMut> Inodes<F> {
         dirent.emit(name, self.log().order, &mut bytes);
         let raw = if ino == 0 { Kind::Removal } else { Kind::Dirent };
         let new = NewNode { kind: raw, owner: directory, tag: hash(name) };
-        let address = self.nodes.append(&bytes, new)?;
+        let address = self.nodes.append(&mut bytes, new)?;
         let entry = Name { name: name.into(), ino, version, address, kind, by_mkfs: false };
         let old = self.tables_mut().directory_mut(directory)?.put(entry);
         if let Some(old) = old {
@@ -225,7 +225,7 @@ impl<F: FlashMut> Inodes<F> {
         bytes.resize(Inode::LEN + data.len(), 0);
         inode.emit(data, self.log().order, &mut bytes);
         let new = NewNode { kind: Kind::Inode, owner: inode.ino, tag: inode.version };
-        let appended = self.nodes.append(&bytes, new);
+        let appended = self.nodes.append(&mut bytes, new);
         let total_len = bytes.len() as u32;
         self.node = bytes;
         let address = appended?;
@@ -322,7 +322,7 @@ impl<F: FlashMut> Inodes<F> {
         let mut bytes = vec![0; Xattr::node_len(name.len(), value.len())];
         xattr.emit(name, value, self.log().order, &mut bytes);
         let new = NewNode { kind: Kind::Xattr, owner: xid, tag: 1 };
-        let address = self.nodes.append(&bytes, new)?;
+        let address = self.nodes.append(&mut bytes, new)?;
         let total_len = bytes.len() as u32;
         let state = XattrState { version: 1, address, total_len, inodes: 0 };
         self.tables_mut().xattrs.insert(xid, state);
@@ -339,10 +339,10 @@ impl<F: FlashMut> Inodes<F> {
         let none = FsError::Unsupported("a sequence number beyond 32 bits");
         self.tables_mut().xseqno = self.tables().xseqno.checked_add(2).ok_or(none)?;
         let xseqno = self.tables().xseqno | if is_removal { Xref::DELETE_MARKER } else { 0 };
-        let mut bytes = [0; Xref::LEN];
+        let mut bytes = vec![0; Xref::LEN];
         Xref { ino, xid, xseqno }.emit(self.log().order, &mut bytes);
         let kind = if is_removal { Kind::XrefRemoval } else { Kind::Xref };
-        let address = self.nodes.append(&bytes, NewNode { kind, owner: ino, tag: xid })?;
+        let address = self.nodes.append(&mut bytes, NewNode { kind, owner: ino, tag: xid })?;
         // What this one says stands before what it replaces goes.
         self.nodes.drop_xref(ino, xid);
         if !is_removal && let Some(xattr) = self.tables_mut().xattrs.get_mut(&xid) {

@@ -77,6 +77,8 @@ impl Loaded {
             let node = nodes[number];
             let mut loaded = Self::new(Attributes::of(&latest), &[]);
             loaded.latest = Some(node);
+            // A newer one that cannot be read now may be readable later, and count.
+            loaded.has_lost_nodes = file::is_any_lost(flash, order, &nodes[number + 1..]);
             match kind(flash, &loaded.told())? {
                 FileKind::Regular => {
                     loaded.lay_out(flash, order, &nodes, node);

@@ -4,7 +4,7 @@
 //! newer node makes the older one that it replaces dead. Nothing is changed in place, not even on
 //! NOR, where Linux without summaries marks dead nodes: validity follows from versions alone, on
 //! every flash. Blocks without valid nodes are erased when blocks are needed. Garbage collection
-//! (`gc`) makes such blocks by copying the valid nodes out of them.
+//! ([`collector`]) makes such blocks by copying the valid nodes out of them.
 //!
 //! Any dead node may be found again at the next mount, as long as its block is not erased. So a
 //! node may be dropped only if the remaining nodes have the same meaning with or without it: the
@@ -25,7 +25,8 @@
 //! A mount builds them from the bottom up ([`Build`](build::Build)).
 //!
 //! Memory. 24 bytes for each node on the flash, 16 more for each valid one, and 32 plus the name
-//! for each name. Attributes and layouts of files in use are kept until there are too many.
+//! for each name; the name twice if more than eight names of a directory have the same CRC-32.
+//! Attributes and layouts of files in use are kept until there are too many.
 
 mod build;
 mod collector;
@@ -108,7 +109,9 @@ impl<F: Flash> Jffs2Mut<F> {
         self.inodes().log().medium.flash()
     }
 
-    /// Returns the flash. What was not synced is lost, as after a power cut.
+    /// Returns the flash. Nothing is written: changes since the last
+    /// [`sync`](flysch_api::vfs::FileSystemMut::sync) may be lost, as after a power cut. To keep
+    /// them, call that first.
     pub fn into_flash(self) -> F {
         self.files.into_medium().into_flash()
     }

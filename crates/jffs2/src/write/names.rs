@@ -48,14 +48,27 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.inodes().directory(directory)?.lookup(name).ok_or(FsError::NotFound)
     }
 
-    /// Writes a node for a directory that has none: without one, nobody will know when it was
-    /// changed.
-    fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), FsError> {
-        if self.inodes_mut().loaded_mut(directory)?.latest.is_some() {
-            return Ok(());
+    /// Room for this many entries in a directory, and for its node if it has none yet: without one,
+    /// nobody will know when it was changed. Also checks that its version counter suffices.
+    fn directory_room(&mut self, directory: u32, entries: u32) -> Result<Room, FsError> {
+        let has_node = self.inodes_mut().loaded_mut(directory)?.latest.is_some();
+        let versions = entries + u32::from(!has_node);
+        self.inodes().tables().check_versions(directory, versions)?;
+        Ok(if has_node { Room::default() } else { Room::inode(0) })
+    }
+
+    /// Writes a node for a directory that has none; there must be room.
+    fn give_node(&mut self, directory: u32) -> Result<(), FsError> {
+        match self.inodes_mut().loaded_mut(directory)?.latest {
+            Some(_) => Ok(()),
+            None => self.inodes_mut().append_metadata(directory),
         }
-        self.files.collector.reserve(Room::inode(0), purpose)?;
-        self.inodes_mut().append_metadata(directory)
+    }
+
+    /// Room for a node that gives an inode's time of change.
+    fn change_room(&self, ino: u32) -> Result<Room, FsError> {
+        self.inodes().tables().check_versions(ino, 1)?;
+        self.inodes().metadata_room(ino)
     }
 
     pub(crate) fn create_file(
@@ -70,9 +83,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(FsError::Exists);
         }
         let (loaded, data) = self.new_inode(file, now)?;
-        self.give_node(directory, Purpose::Change)?;
-        let room = Room::inode(data.len()).and(Room::dirent(name));
+        let room = self.directory_room(directory, 1)?;
+        let room = room.and(Room::inode(data.len())).and(Room::dirent(name));
         self.files.collector.reserve(room, Purpose::Change)?;
+        self.give_node(directory)?;
         let ino = self.inodes_mut().add_inode(file.kind, loaded)?;
         let done = self.inodes_mut().append_metadata(ino).and_then(|()| {
             self.inodes_mut().append_name(directory, name, (ino, dirent_kind(file.kind)), now)
@@ -140,9 +154,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(FsError::Exists);
         }
         let kind = dirent_kind(self.inodes().kind(ino)?);
-        self.give_node(directory, Purpose::Change)?;
-        let room = Room::dirent(name).and(self.inodes().metadata_room(ino)?);
+        let room = self.directory_room(directory, 1)?;
+        let room = room.and(Room::dirent(name)).and(self.change_room(ino)?);
         self.files.collector.reserve(room, Purpose::Change)?;
+        self.give_node(directory)?;
         self.inodes_mut().append_name(directory, name, (ino, kind), now)?;
         self.inodes_mut().tables_mut().state_mut(ino)?.names += 1;
         self.inodes_mut().append_change(ino, now)
@@ -158,12 +173,13 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if self.inodes().directory(ino).is_ok_and(|directory| directory.live > 0) {
             return Err(FsError::NotEmpty);
         }
-        self.give_node(directory, Purpose::Removal)?;
+        let room = self.directory_room(directory, 1)?.and(Room::dirent(name));
         // The time of change of a file that has more names; of one that cannot be read it stays.
         let stays =
             self.inodes().tables().state(ino)?.names > 1 && self.inodes().loaded(ino).is_ok();
-        let more = if stays { self.inodes().metadata_room(ino)? } else { Room::default() };
-        self.files.collector.reserve(Room::dirent(name).and(more), Purpose::Removal)?;
+        let more = if stays { self.change_room(ino)? } else { Room::default() };
+        self.files.collector.reserve(room.and(more), Purpose::Removal)?;
+        self.give_node(directory)?;
         self.inodes_mut().append_name(directory, name, (0, 0), now)?;
         self.lose_name(ino, now);
         if stays { self.inodes_mut().append_change(ino, now) } else { Ok(()) }
@@ -244,10 +260,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
             (_, Some(other)) => self.check_replace(ino, other)?,
             (_, None) => {}
         }
-        self.give_node(from.0, Purpose::Change)?;
-        self.give_node(to.0, Purpose::Change)?;
+        let directories = self.directory_room(from.0, 2)?.and(self.directory_room(to.0, 2)?);
         let readable = self.inodes().loaded(ino).is_ok();
-        let metadata = if readable { self.inodes().metadata_room(ino)? } else { Room::default() };
+        let metadata = if readable { self.change_room(ino)? } else { Room::default() };
         let names = Room::dirent(to.1).and(Room::dirent(from.1));
         let whiteout = if how == Rename::Whiteout { Room::inode(4) } else { Room::default() };
         // A file that was replaced and has more names keeps a time of change.
@@ -255,10 +270,11 @@ impl<F: FlashMut> Jffs2Mut<F> {
             self.inodes().tables().state(*other).is_ok_and(|state| state.names > 1)
                 && self.inodes().loaded(*other).is_ok()
         });
-        let other =
-            stays.map_or(Ok(Room::default()), |other| self.inodes().metadata_room(other))?;
-        let room = names.and(metadata).and(whiteout).and(other);
+        let other = stays.map_or(Ok(Room::default()), |other| self.change_room(other))?;
+        let room = directories.and(names).and(metadata).and(whiteout).and(other);
         self.files.collector.reserve(room, Purpose::Change)?;
+        self.give_node(from.0)?;
+        self.give_node(to.0)?;
         let old = match how {
             Rename::Whiteout => (self.whiteout(now)?, dirent_kind(FileKind::CharacterDevice)),
             _ => (0, 0),

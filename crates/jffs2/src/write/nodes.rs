@@ -220,20 +220,21 @@ impl<F: FlashMut> Nodes<F> {
         })
     }
 
-    /// Appends a node, for which there must be room; returns its position.
-    pub(super) fn append(&mut self, bytes: &[u8], new: NewNode) -> Result<Address, FsError> {
-        let raw = Raw {
-            at: 0,
-            len: bytes.len() as u32,
-            kind: new.kind,
-            is_dead: false,
-            owner: new.owner,
-            tag: new.tag,
-        };
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len().next_multiple_of(4), 0xFF);
+    /// Appends a node, for which there must be room; returns its position. The node is padded in
+    /// place meanwhile.
+    pub(super) fn append(&mut self, node: &mut Vec<u8>, new: NewNode) -> Result<Address, FsError> {
+        let len = node.len();
+        node.resize(len.next_multiple_of(4), 0xFF);
+        let appended = self.append_padded(node, len as u32, new);
+        node.truncate(len);
+        appended
+    }
+
+    fn append_padded(&mut self, padded: &[u8], len: u32, new: NewNode) -> Result<Address, FsError> {
+        let raw =
+            Raw { at: 0, len, kind: new.kind, is_dead: false, owner: new.owner, tag: new.tag };
         loop {
-            let (address, appended) = self.log.try_append(&padded, raw);
+            let (address, appended) = self.log.try_append(padded, raw);
             match appended {
                 Ok(()) => return Ok(address),
                 Err(FlashError::ProgramFailed { .. }) => {
@@ -250,10 +251,10 @@ impl<F: FlashMut> Nodes<F> {
     /// written elsewhere, and the block is collected soon.
     pub(super) fn program_failed(&mut self, number: u32) -> Result<(), FsError> {
         let saved = self.log.give_up_current(number)?;
-        for (raw, bytes) in saved {
+        for (raw, mut bytes) in saved {
             let from = self.log.blocks.address(number, raw.at);
             self.find_good_room(&raw, from.offset())?;
-            self.copy(from, &raw, &bytes)?;
+            self.copy(from, &raw, &mut bytes)?;
         }
         Ok(())
     }
@@ -274,7 +275,12 @@ impl<F: FlashMut> Nodes<F> {
 
     /// Copies a node as it is into the current block, in which there must be room, and notifies its
     /// owner.
-    pub(super) fn copy(&mut self, from: Address, raw: &Raw, bytes: &[u8]) -> Result<(), FsError> {
+    pub(super) fn copy(
+        &mut self,
+        from: Address,
+        raw: &Raw,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), FsError> {
         let new = NewNode { kind: raw.kind, owner: raw.owner, tag: raw.tag };
         let to = self.append(bytes, new)?;
         self.moved(from, to, raw, bytes);

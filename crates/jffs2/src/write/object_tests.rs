@@ -1,5 +1,7 @@
 //! Each object that writes, by itself.
 
+use alloc::vec;
+
 use flysch_api::vfs::FsError;
 use flysch_wire::jffs2::{ByteOrder, Inode};
 
@@ -66,7 +68,7 @@ fn the_log_ends_a_block_in_which_programming_failed() {
 fn nodes_count_what_an_older_name_could_come_back_from_until_its_block_is_erased() {
     let mut nodes = nodes(Nor::new(8));
     nodes.find_room(Room::dirent(b"name")).unwrap();
-    let address = nodes.append(&[0; 44], dirent(1, 6)).unwrap();
+    let address = nodes.append(&mut vec![0; 44], dirent(1, 6)).unwrap();
     nodes.kill(address);
     assert_eq!(nodes.tables.old_names.get(&(1, 6)), Some(&1));
     // Killed twice it counts once.
@@ -82,7 +84,7 @@ fn nodes_count_what_an_older_name_could_come_back_from_until_its_block_is_erased
 fn nodes_go_elsewhere_when_programming_fails() {
     let mut nodes = nodes(Nor::failing_after(1));
     nodes.find_room(Room::dirent(b"name")).unwrap();
-    let address = nodes.append(&[0; 44], dirent(1, 6)).unwrap();
+    let address = nodes.append(&mut vec![0; 44], dirent(1, 6)).unwrap();
     let (block, _) = nodes.log.blocks.place(address);
     assert_ne!(block, 0);
     assert_eq!(nodes.log.blocks.current, Some(block));

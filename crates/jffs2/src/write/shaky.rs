@@ -241,7 +241,9 @@ impl<F: FlashMut> Collector<F> {
                 return;
             }
         }
-        if self.nodes_mut().prove().is_ok() {
+        let stays = |number: &u32| self.log().blocks.blocks[*number as usize].unreadable.is_some();
+        let is_any_kept = shaky.iter().any(stays);
+        if self.nodes_mut().prove().is_ok() && !is_any_kept {
             self.log_mut().stamps.oldest = None;
         }
     }
@@ -251,7 +253,7 @@ impl<F: FlashMut> Collector<F> {
     pub(super) fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), FsError> {
         loop {
             let blocks = shaky.iter().map(|number| &self.log().blocks.blocks[*number as usize]);
-            let closed = blocks.filter(|block| block.state == State::Closed);
+            let closed = blocks.filter(|it| it.state == State::Closed && it.unreadable.is_none());
             let counts: u32 = closed.map(|block| block.used).sum();
             let rest = counts.saturating_sub(self.log().room_left(0).unwrap_or(0));
             let needed = rest.div_ceil(self.log().blocks.geometry.erase_size);
@@ -276,7 +278,7 @@ impl<F: FlashMut> Collector<F> {
             // Each time: a block in which programming failed a moment ago is one less.
             self.gather(shaky, patience)?;
             let block = &self.log().blocks.blocks[number as usize];
-            if block.state != State::Closed {
+            if block.state != State::Closed || block.unreadable.is_some() {
                 break;
             }
             let Some(raw) = block.raws.iter().find(|raw| !raw.is_dead).copied() else { break };

@@ -98,6 +98,11 @@ pub(crate) struct Block {
     pub(crate) is_left: bool,
     /// Number of times that programming failed in it.
     pub(crate) failures: u8,
+    /// Its nodes were taken from a summary.
+    pub(crate) is_listed: bool,
+    /// Position of a node that cannot be read. As long as that node is valid the block is not
+    /// collected.
+    pub(crate) unreadable: Option<u32>,
 }
 
 impl Block {
@@ -113,11 +118,16 @@ impl Block {
             is_torn: false,
             is_left: false,
             failures: 0,
+            is_listed: false,
+            unreadable: None,
         }
     }
 
     /// Bytes that collecting it would free.
     fn gain(&self) -> u32 {
+        if self.unreadable.is_some() {
+            return 0;
+        }
         if self.dead >= DIRTY_MIN || self.failures > 0 { self.dead } else { 0 }
     }
 }
@@ -272,6 +282,7 @@ impl Blocks {
         raw.is_dead = true;
         let raw = *raw;
         let before = block.gain();
+        block.unreadable.take_if(|unreadable| *unreadable == at);
         block.used -= raw.space();
         block.dead += raw.space();
         let after = block.gain();
@@ -280,6 +291,18 @@ impl Blocks {
             self.refile(number);
         }
         Some(raw)
+    }
+
+    /// A valid node cannot be read: its block stays as it is.
+    pub(crate) fn keep(&mut self, address: Address) {
+        let (number, at) = self.place(address);
+        let block = self.block(number);
+        let gain = u64::from(block.gain());
+        block.unreadable = Some(at);
+        if block.state == State::Closed {
+            self.gain -= gain;
+        }
+        self.collected = self.collected.filter(|other| *other != number);
     }
 
     /// An invalid node turns out to be valid. Returns what it is.
@@ -375,7 +398,8 @@ impl Blocks {
     /// one and occasionally a clean one, so that all blocks wear evenly.
     pub(crate) fn victim(&mut self) -> Option<u32> {
         let closed = |(number, block): (usize, &Block)| {
-            (block.state == State::Closed).then_some((number as u32, block.failures, block.gain()))
+            let can_be = block.state == State::Closed && block.unreadable.is_none();
+            can_be.then_some((number as u32, block.failures, block.gain()))
         };
         let luck = self.random() % 128;
         let start = self.random() as usize % self.blocks.len().max(1);

@@ -12,6 +12,8 @@ use super::loaded::Loaded;
 use super::space::{Kind, Raw};
 use crate::found::{Address, NodeRef};
 
+const WORN: FsError = FsError::Unsupported("an inode whose version counter has reached its end");
+
 /// `DT_DIR`.
 pub(crate) const KIND_DIRECTORY: u8 = 4;
 
@@ -56,10 +58,16 @@ pub(crate) fn hash(name: &[u8]) -> u32 {
     crc32(name) & !1
 }
 
+/// Names of a directory with the same hash up to which they are compared one by one. Chance hardly
+/// ever gives two; but for CRC-32, any number of such names is easy to make.
+const ALIKE_MAX: usize = 8;
+
 /// The names of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     names: BTreeMap<Spot, Name>,
+    /// For each hash that more than [`ALIKE_MAX`] names have had: their numbers, by name.
+    crowds: BTreeMap<u32, BTreeMap<Box<[u8]>, u32>>,
     /// The parent directory; 0 for the root and for directories without a name.
     pub(crate) parent: u32,
     /// Number of names that are not removed.
@@ -97,8 +105,8 @@ impl Directory {
         let old = match self.spot(&entry.name) {
             Some(spot) => self.names.insert(spot, entry),
             None => {
-                let spot = self.free_spot(hash(&entry.name));
-                self.names.insert(spot, entry)
+                self.insert(entry);
+                None
             }
         };
         if let Some(old) = &old {
@@ -110,7 +118,7 @@ impl Directory {
     /// Forgets a name.
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<Name> {
         let spot = self.spot(name)?;
-        let old = self.names.remove(&spot)?;
+        let old = self.remove(spot)?;
         self.count(&old, false);
         Some(old)
     }
@@ -118,24 +126,23 @@ impl Directory {
     /// Forgets the removals of names with this hash that are older than `version`; returns their
     /// positions.
     pub(crate) fn take_removals(&mut self, hash: u32, version: u32) -> Vec<Address> {
-        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
         let is_old = |entry: &Name| entry.ino == 0 && entry.version < version;
         let old: Vec<(Spot, Address)> = self
-            .names
-            .range(range)
+            .alike(hash)
             .filter(|(_, entry)| is_old(entry))
-            .map(|(spot, entry)| (*spot, entry.address))
+            .map(|(spot, entry)| (spot, entry.address))
             .collect();
         for (spot, _) in &old {
-            self.names.remove(spot);
+            self.remove(*spot);
         }
         old.into_iter().map(|(_, address)| address).collect()
     }
 
-    /// The entry at `address`, of a name with this hash.
+    /// The entry at `address`, of a name with this hash; `None` also if it would take long to find
+    /// among others with the same hash.
     pub(crate) fn entry_at(&self, hash: u32, address: Address) -> Option<&Name> {
-        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
-        self.names.range(range).map(|(_, name)| name).find(|name| name.address == address)
+        let mut alike = self.alike(hash).take(ALIKE_MAX).map(|(_, name)| name);
+        alike.find(|name| name.address == address)
     }
 
     /// All entries from a position on, including removals.
@@ -160,14 +167,47 @@ impl Directory {
 
     fn spot(&self, name: &[u8]) -> Option<Spot> {
         let hash = hash(name);
-        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
-        self.names.range(range).find(|(_, entry)| *entry.name == *name).map(|(spot, _)| *spot)
+        if let Some(crowd) = self.crowds.get(&hash) {
+            return crowd.get(name).map(|&number| Spot { hash, number });
+        }
+        self.alike(hash).find(|(_, entry)| *entry.name == *name).map(|(spot, _)| spot)
     }
 
-    fn free_spot(&self, hash: u32) -> Spot {
+    /// Entries of names with the same hash.
+    fn alike(&self, hash: u32) -> impl Iterator<Item = (Spot, &Name)> {
+        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
+        let alike = self.names.range(range).map(|(spot, name)| (*spot, name));
+        #[cfg(test)]
+        let alike = alike.inspect(|_| crate::steps::count());
+        alike
+    }
+
+    /// Adds a name that is not there.
+    fn insert(&mut self, entry: Name) {
+        let hash = hash(&entry.name);
         let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
         let last = self.names.range(range).next_back();
-        Spot { hash, number: last.map_or(0, |(spot, _)| spot.number.wrapping_add(1)) }
+        let number = last.map_or(0, |(spot, _)| spot.number.wrapping_add(1));
+        if let Some(crowd) = self.crowds.get_mut(&hash) {
+            crowd.insert(entry.name.clone(), number);
+        }
+        self.names.insert(Spot { hash, number }, entry);
+        if !self.crowds.contains_key(&hash) && self.alike(hash).nth(ALIKE_MAX).is_some() {
+            let crowd = self.alike(hash).map(|(spot, name)| (name.name.clone(), spot.number));
+            let crowd = crowd.collect();
+            self.crowds.insert(hash, crowd);
+        }
+    }
+
+    fn remove(&mut self, spot: Spot) -> Option<Name> {
+        let old = self.names.remove(&spot)?;
+        if let Some(crowd) = self.crowds.get_mut(&spot.hash) {
+            crowd.remove(&old.name);
+            if crowd.is_empty() {
+                self.crowds.remove(&spot.hash);
+            }
+        }
+        Some(old)
     }
 }
 
@@ -316,9 +356,14 @@ impl Tables {
     /// The version of the next node of an inode.
     pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, FsError> {
         let state = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
-        let worn = FsError::Unsupported("an inode whose version counter has reached its end");
-        state.version = state.version.checked_add(1).ok_or(worn)?;
+        state.version = state.version.checked_add(1).ok_or(WORN)?;
         Ok(state.version)
+    }
+
+    /// Returns an error if an inode cannot have this many more versions: to be called before the
+    /// first of several nodes is written.
+    pub(super) fn check_versions(&self, ino: u32, more: u32) -> Result<(), FsError> {
+        self.state(ino)?.version.checked_add(more).ok_or(WORN).map(drop)
     }
 
     /// Notifies the owner that a copy of a node has replaced it.
@@ -382,4 +427,68 @@ pub(crate) fn less(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) -> b
         counts.remove(&key);
     }
     last
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+
+    use super::*;
+
+    /// A name for each number, all with the same checksum.
+    fn alike(number: u32) -> Vec<u8> {
+        let mut name = format!("{number:08x}----").into_bytes();
+        // Each bit of the last four bytes changes other bits of the checksum: solve for them.
+        let at = name.len() - 4;
+        name[at..].fill(0);
+        let wanted = crc32(b"any") ^ crc32(&name);
+        let mut rows: Vec<(u32, u32)> = (0..32)
+            .map(|bit| {
+                let mut flipped = name.clone();
+                flipped[at + bit / 8] ^= 1 << (bit % 8);
+                (crc32(&flipped) ^ crc32(&name), 1 << bit)
+            })
+            .collect();
+        let (mut left, mut flips) = (wanted, 0);
+        for bit in 0..32 {
+            let pivot = rows.iter().position(|(sum, _)| sum >> bit & 1 == 1).unwrap();
+            let (sum, source) = rows.swap_remove(pivot);
+            for row in rows.iter_mut().filter(|row| row.0 >> bit & 1 == 1) {
+                *row = (row.0 ^ sum, row.1 ^ source);
+            }
+            if left >> bit & 1 == 1 {
+                (left, flips) = (left ^ sum, flips ^ source);
+            }
+        }
+        name[at..].copy_from_slice(&flips.to_le_bytes());
+        name
+    }
+
+    #[test]
+    fn names_made_to_have_one_hash_are_found_without_comparing_all() {
+        const COUNT: u32 = 3000;
+        let mut directory = Directory::default();
+        let names: Vec<Vec<u8>> = (0..COUNT).map(alike).collect();
+        assert!(names.iter().all(|name| hash(name) == hash(b"any")));
+        crate::steps::take();
+        for (ino, name) in (1..).zip(&names) {
+            let (name, address) = (name.clone().into(), Address::new(u64::from(ino) * 4));
+            let entry = Name { name, ino, version: ino, address, kind: 8, by_mkfs: false };
+            assert!(directory.put(entry).is_none());
+        }
+        for (ino, name) in (1..).zip(&names) {
+            assert_eq!(directory.lookup(name).map(|entry| entry.ino), Some(ino));
+            let _found = directory.entry_at(hash(name), Address::new(u64::from(ino) * 4));
+        }
+        assert!(directory.lookup(b"any").is_none());
+        assert_eq!(directory.from(Spot::at(0)).count(), COUNT as usize);
+        for name in names.iter().step_by(2) {
+            directory.take(name).unwrap();
+        }
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(directory.entry(name).is_some(), number % 2 == 1);
+        }
+        let steps = crate::steps::take();
+        assert!(steps < u64::from(COUNT) * 20, "{steps} names were looked at");
+    }
 }

@@ -688,6 +688,10 @@ fn names_that_count_are_not_read_for_a_summary() {
     assert_eq!(findings, 0);
 }
 
+mod atomic;
+mod listed;
+mod unreadable;
+
 /// Both mounts give the same answer.
 mod one_reader {
     use flysch_api::vfs::{FsError, Rename};
@@ -790,6 +794,25 @@ mod one_reader {
         assert_eq!(log.both(is_there), [expected.clone(), expected]);
         let nothing = [Err(FsError::NotFound), Err(FsError::NotFound)];
         assert_eq!(log.both(|fs| fs.attributes(Inode(20)).map(drop)), nothing);
+    }
+
+    /// A power cut between the two entries of a rename, wherever the hashes of the names are.
+    #[test]
+    fn of_two_names_of_a_directory_the_older_goes() {
+        let all = ["a", "b", "c", "old", "new", "name"];
+        let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
+        for names in pairs.filter(|[one, other]| one != other) {
+            let mut log = Log::new();
+            log.inode(10, 0o040_755);
+            log.name(1, 1, (10, DT_DIR), names[0]);
+            log.name(10, 1, (11, DT_REG), "inside");
+            log.inode(11, 0o100_644);
+            log.name(1, 2, (10, DT_DIR), names[1]);
+            log.name(1, 3, (11, DT_REG), "more");
+            let fs = log.flash.clone().mount();
+            assert_eq!(fs.lookup(ROOT, names[0].as_bytes()), Err(FsError::NotFound), "{names:?}");
+            assert_eq!(fs.lookup(ROOT, names[1].as_bytes()), Ok(Inode(10)));
+        }
     }
 
     /// An inode without a kind is an error wherever it is asked for, with its position; the entries

@@ -65,7 +65,7 @@ impl<F: FlashMut> Collector<F> {
         let mut renewed = vec![0; Xattr::node_len(name.len(), value.len())];
         Xattr { version, ..xattr }.emit(name, value, order, &mut renewed);
         let new = NewNode { kind: Kind::Xattr, owner: torn.xid, tag: version };
-        let address = self.nodes_mut().append(&renewed, new)?;
+        let address = self.nodes_mut().append(&mut renewed, new)?;
         let total_len = renewed.len() as u32;
         if let Some(state) = self.tables_mut().xattrs.get_mut(&torn.xid) {
             let old =

@@ -1,0 +1,258 @@
+//! Nodes that cannot be read any more when their block is collected.
+
+use core::ops::Range;
+
+use flysch_api::vfs::FsError;
+use flysch_wire::jffs2::Inode as InodeNode;
+
+use super::*;
+use crate::found::Address;
+
+/// A flash with bytes that error correction cannot repair.
+#[derive(Clone)]
+struct Fading {
+    flash: Nor,
+    lost: Range<usize>,
+    /// How many reads of these bytes fail.
+    left: Arc<AtomicU64>,
+}
+
+impl Fading {
+    fn mount(self) -> Jffs2Mut<Self> {
+        let options = WriteOptions { compressors: Compressors::none(), ..WriteOptions::default() };
+        Jffs2Mut::mount(self, &options).unwrap()
+    }
+}
+
+impl Flash for Fading {
+    fn geometry(&self) -> &FlashGeometry {
+        &self.flash.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        let _corrected = self.flash.read(offset, buffer)?;
+        let start = offset as usize;
+        let wrong = self.lost.start.max(start)..self.lost.end.min(start + buffer.len());
+        let less = |left: u64| left.checked_sub(1);
+        if wrong.is_empty()
+            || self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err()
+        {
+            return Ok(Corrected::NONE);
+        }
+        wrong.for_each(|at| buffer[at - start] ^= 0x11);
+        Err(FlashError::Uncorrectable { offset })
+    }
+}
+
+impl FlashMut for Fading {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
+        self.flash.program(offset, data)
+    }
+
+    fn program_oob(&mut self, at: u64, mode: OobMode, data: &[u8]) -> Result<(), FlashError> {
+        self.flash.program_oob(at, mode, data)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        self.flash.erase(block)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
+        self.flash.mark_bad(block)
+    }
+
+    fn sync(&mut self) -> Result<(), FlashError> {
+        Ok(())
+    }
+}
+
+/// The parts of a node that may be unreadable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Header,
+    Fixed,
+    Data,
+}
+
+impl Part {
+    fn of(self, node: Address) -> Range<usize> {
+        let at = node.offset() as usize;
+        match self {
+            Self::Header => at..at + 4,
+            Self::Fixed => at + 16..at + 20,
+            Self::Data => at + InodeNode::LEN + 8..at + InodeNode::LEN + 12,
+        }
+    }
+}
+
+/// A flash with a file that was written over and a file that was removed, all in one block, and the
+/// nodes that say so: the newer content, and the removal. Both files are called by these names.
+const OVER: &[u8] = b"over";
+const GONE: &[u8] = b"gone";
+
+fn written() -> (Jffs2Mut<Fading>, Address, Address) {
+    let left = Arc::new(AtomicU64::new(0));
+    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left }.mount();
+    let root = fs.statistics().root;
+    let over = create(&mut fs, OVER);
+    fs.write(over, 0, &[b'o'; 600], NOW).unwrap();
+    fs.write(over, 0, &[b'n'; 600], NOW).unwrap();
+    let gone = create(&mut fs, GONE);
+    fs.remove(root, GONE, NOW).unwrap();
+    fs.forget(gone).unwrap();
+    // So that the removal is not the newest entry, and the block is full.
+    let rest = create(&mut fs, b"rest");
+    for _ in 0..12 {
+        fs.write(rest, 0, &noise(1000), NOW).unwrap();
+    }
+    fs.sync(None).unwrap();
+    let tables = fs.inodes().tables();
+    let newer = tables.inodes[&(over.0 as u32)].living().last().unwrap().address;
+    let root = tables.inodes[&1].directory.as_ref().unwrap();
+    let removal = root.entry(GONE).unwrap().address;
+    let block = |address| fs.inodes().log().blocks.place(address).0;
+    assert_eq!((block(newer), block(removal)), (0, 0));
+    assert_eq!(fs.inodes().log().blocks.blocks[0].state, State::Closed);
+    (fs, newer, removal)
+}
+
+/// Collects until the first block is erased, or is not to be; then every other block can be.
+fn collect(fs: &mut Jffs2Mut<Fading>) {
+    for _ in 0..200 {
+        let _any = fs.files.collector.collect().unwrap();
+    }
+    fs.sync(None).unwrap();
+}
+
+/// What is read of the file that was written over.
+fn over(fs: &Jffs2Mut<Fading>) -> Result<u8, FsError> {
+    let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+    let mut bytes = [0; 600];
+    let len = fs.read(inode, 0, &mut bytes)?;
+    assert!(len == 600 && bytes.iter().all(|byte| *byte == bytes[0]));
+    Ok(bytes[0])
+}
+
+/// The same flash, on which these bytes cannot be read this many times.
+fn lose(fs: Jffs2Mut<Fading>, lost: Range<usize>, times: u64) -> Jffs2Mut<Fading> {
+    // A mount reads the page well.
+    let fs = Fading { lost, left: Arc::new(AtomicU64::new(0)), ..fs.into_flash() }.mount();
+    fs.flash().left.store(times, Ordering::Relaxed);
+    fs
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_not_collected() {
+    for part in [Part::Header, Part::Fixed, Part::Data] {
+        let (fs, newer, _) = written();
+        let mut fs = lose(fs, part.of(newer), u64::MAX);
+        collect(&mut fs);
+        let blocks = &fs.inodes().log().blocks;
+        assert_eq!(blocks.blocks[0].unreadable, Some(newer.offset() as u32), "{part:?}");
+        assert!(blocks.available() > 3, "{part:?}: other blocks are collected");
+        assert!(matches!(over(&fs), Err(FsError::Damaged { .. })), "{part:?}");
+        let flash = fs.into_flash();
+        if part == Part::Data {
+            let fs = flash.clone().mount();
+            assert!(matches!(over(&fs), Err(FsError::Damaged { .. })), "{part:?}");
+        }
+        // It reads well again.
+        let fs = Fading { lost: 0..0, ..flash }.mount();
+        assert_eq!(over(&fs), Ok(b'n'), "{part:?}");
+    }
+}
+
+#[test]
+fn a_block_is_collected_when_what_cannot_be_read_in_it_does_not_count_any_more() {
+    let (fs, newer, _) = written();
+    let mut fs = lose(fs, Part::Data.of(newer), u64::MAX);
+    collect(&mut fs);
+    assert!(fs.inodes().log().blocks.blocks[0].unreadable.is_some());
+    let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+    fs.write(inode, 0, &[b'x'; 600], NOW).unwrap();
+    collect(&mut fs);
+    assert!(fs.flash().flash.is_erased(0));
+    assert_eq!(over(&fs.into_flash().mount()), Ok(b'x'));
+}
+
+#[test]
+fn a_removed_file_does_not_return_because_its_removal_cannot_be_read() {
+    let (fs, _, removal) = written();
+    let mut fs = lose(fs, Part::Header.of(removal), u64::MAX);
+    collect(&mut fs);
+    assert!(!fs.flash().flash.is_erased(0));
+    let fs = Fading { lost: 0..0, ..fs.into_flash() }.mount();
+    assert_eq!(fs.lookup(fs.statistics().root, GONE), Err(FsError::NotFound));
+}
+
+#[test]
+fn a_node_that_is_read_well_at_last_is_copied() {
+    let (fs, newer, _) = written();
+    let mut fs = lose(fs, Part::Header.of(newer), 0);
+    let address = fs.inodes().log().blocks.address(0, newer.offset() as u32);
+    let raws = &fs.inodes().log().blocks.blocks[0].raws;
+    let raw = *raws.iter().find(|raw| raw.at == newer.offset() as u32).unwrap();
+    fs.flash().left.store(2, Ordering::Relaxed);
+    let before = fs.activity().moved;
+    fs.files.collector.copy_out(address, &raw).unwrap();
+    assert_eq!(fs.activity().moved, before + 1);
+    assert_eq!(fs.inodes().log().blocks.blocks[0].unreadable, None);
+    assert_eq!(over(&fs), Ok(b'n'));
+}
+
+#[test]
+fn a_directory_keeps_a_node_that_could_not_be_read_when_it_was_first_asked_for() {
+    let (fs, ..) = written();
+    let mut fs = fs.into_flash().mount();
+    let root = fs.statistics().root;
+    for permissions in [0o700, 0o711] {
+        let changes = Changes { permissions: Some(permissions), ..Changes::default() };
+        fs.set_attributes(root, &changes, NOW).unwrap();
+    }
+    fs.sync(None).unwrap();
+    // What was written last is copied by a mount, once.
+    let fs = fs.into_flash().mount();
+    let newer = fs.inodes().tables().inodes[&1].living().last().unwrap().address;
+    let mut fs = lose(fs, Part::Header.of(newer), u64::MAX);
+    let _error = fs.inodes_mut().settle(1);
+    let nodes = fs.inodes().tables().inodes[&1].living();
+    assert!(nodes.iter().any(|node| node.address == newer));
+    let fs = Fading { lost: 0..0, ..fs.into_flash() }.mount();
+    assert_eq!(fs.attributes(root).unwrap().permissions, 0o711);
+}
+
+#[test]
+fn a_mount_that_cannot_copy_all_of_the_block_written_last_leaves_it_and_goes_on() {
+    let left = Arc::new(AtomicU64::new(0));
+    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left }.mount();
+    let root = fs.statistics().root;
+    let inode = create(&mut fs, OVER);
+    fs.write(inode, 0, &[b'o'; 600], NOW).unwrap();
+    fs.write(inode, 0, &[b'n'; 600], NOW).unwrap();
+    let newer = fs.inodes().tables().inodes[&(inode.0 as u32)].living().last().unwrap().address;
+    let rest = create(&mut fs, b"rest");
+    fs.write(rest, 0, &noise(2000), NOW).unwrap();
+    fs.sync(None).unwrap();
+    // Steady errors, which no second reading helps with.
+    let mut flash = fs.into_flash();
+    Part::Data.of(newer).for_each(|at| flash.flash.bytes[at] ^= 0x11);
+    for round in 0..4 {
+        let mut fs = flash.mount();
+        assert_eq!(fs.inodes().log().blocks.blocks[0].unreadable, Some(newer.offset() as u32));
+        assert!(fs.inodes().log().stamps.oldest.is_some(), "it may still have been written last");
+        assert!(matches!(over(&fs), Err(FsError::Damaged { .. })), "{round}");
+        let mut found = vec![0; 2000];
+        assert_eq!(fs.read(rest, 0, &mut found), Ok(2000));
+        assert!(found == noise(2000));
+        create(&mut fs, format!("{round}").as_bytes());
+        fs.sync(None).unwrap();
+        flash = fs.into_flash();
+    }
+    let mut fs = flash.mount();
+    fs.write(inode, 0, &[b'x'; 600], NOW).unwrap();
+    fs.sync(None).unwrap();
+    let fs = fs.into_flash().mount();
+    assert_eq!(over(&fs), Ok(b'x'));
+    assert!(fs.flash().flash.is_erased(0));
+    assert!((0..4).all(|round| fs.lookup(root, format!("{round}").as_bytes()).is_ok()));
+}
