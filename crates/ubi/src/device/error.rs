@@ -13,7 +13,8 @@ use crate::AttachError;
 pub enum ReadOnly {
     /// A block went bad and no block was left to replace it.
     PoolEmpty {
-        /// The block; it is not marked bad, because it could not be replaced.
+        /// The block. It is not marked bad, because it could not be replaced, unless it was marked
+        /// before.
         block: u32,
         /// Blocks that are marked bad.
         bad: u32,

@@ -295,6 +295,22 @@ impl<F: FlashMut> Lebs<F> {
         self.pebs.drain()
     }
 
+    /// [`write_table`](Self::write_table) with records that reserve `blocks` more than before. They
+    /// are handed out first, so that a block that goes bad meanwhile is not replaced by one that
+    /// the table promises to a volume: such a table would be refused at the next attach.
+    pub(super) fn write_reserving(
+        &mut self,
+        blocks: u32,
+        records: &Records,
+    ) -> Result<(), UbiError> {
+        self.pebs.hand_out(blocks)?;
+        let written = self.write_table(records);
+        if written.is_err() {
+            self.pebs.give_back(blocks);
+        }
+        written
+    }
+
     /// The LEBs of a volume that was being updated have been discarded, whatever a fastmap says;
     /// nobody will ask for them before the next update.
     pub(super) fn look_at_updates(&mut self) {

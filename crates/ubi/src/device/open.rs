@@ -335,14 +335,18 @@ impl<F: FlashMut> UbiDevice<F> {
             return Ok(());
         };
         record.flags = VolumeFlags(record.flags.0 & !VolumeFlags::AUTORESIZE.0);
-        record.reserved_pebs += self.account().available;
+        // Blocks from before an earlier shrinking must be gone. A block that goes bad now is
+        // replaced by an available one, so these are counted afterwards.
+        self.lebs.pebs.begin()?;
+        self.lebs.pebs.drain()?;
+        let available = self.lebs.pebs.account.available;
+        record.reserved_pebs += available;
         let lebs = record.reserved_pebs;
-        self.lebs.write_table(&records)?;
+        self.lebs.write_reserving(available, &records)?;
         self.lebs.volumes.set_records(&records);
         if let Some(entry) = self.lebs.volumes.get_mut(id) {
             entry.map.resize(lebs as usize, UNMAPPED);
         }
-        self.lebs.pebs.hand_out(self.account().available);
         Ok(())
     }
 }

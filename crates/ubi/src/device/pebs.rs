@@ -127,9 +127,14 @@ impl<F: FlashMut> Pebs<F> {
 
     /// A block was being marked bad when power was lost: the marker may be incomplete.
     pub(super) fn mark_again(&mut self, peb: u32) -> Result<(), UbiError> {
+        let Account { bad, bad_reserved, available, .. } = self.account;
         let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
-        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
+        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))?;
+        if bad_reserved == 0 && available == 0 {
+            return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
+        }
+        Ok(())
     }
 
     /// Notes that a block is marked bad.
@@ -373,10 +378,21 @@ impl<F: FlashMut> Pebs<F> {
         limit.saturating_sub(self.account.bad).saturating_sub(self.account.bad_reserved)
     }
 
-    /// Blocks that a volume gets, out of those available.
-    pub(super) fn hand_out(&mut self, blocks: u32) {
+    /// Fails if fewer blocks than these are available to volumes.
+    pub(super) fn check_available(&self, blocks: u32) -> Result<(), UbiError> {
+        let available = self.account.available;
+        if blocks > available {
+            return Err(UbiError::NoSpace { wanted: blocks, available });
+        }
+        Ok(())
+    }
+
+    /// Blocks that a volume gets, out of those available; fails if there are fewer.
+    pub(super) fn hand_out(&mut self, blocks: u32) -> Result<(), UbiError> {
+        self.check_available(blocks)?;
         self.account.available -= blocks;
         self.account.reserved += blocks;
+        Ok(())
     }
 
     /// Blocks that no volume needs any more; the reserve for bad blocks gets them first.

@@ -59,7 +59,8 @@ fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
     assert_eq!(pebs.wear.state(peb), State::Bad);
     assert_eq!(pebs.account.bad, before.bad + 1);
     assert_eq!(pebs.account.bad_reserved, before.bad_reserved - 1);
-    pebs.hand_out(pebs.account.available);
+    pebs.hand_out(pebs.account.available).unwrap();
+    assert_eq!(pebs.hand_out(1), Err(UbiError::NoSpace { wanted: 1, available: 0 }));
     pebs.account.bad_reserved = 0;
     let peb = pebs.wear.take().unwrap();
     pebs.io.flash.endurance[peb as usize] = 0;
@@ -67,6 +68,22 @@ fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
     assert_eq!(pebs.erase_block(peb, false), Err(UbiError::ReadOnly(why)));
     assert_eq!(pebs.begin(), Err(UbiError::ReadOnly(why)));
     assert_eq!(pebs.wear.state(peb), State::Kept);
+}
+
+#[test]
+fn a_block_whose_marking_was_cut_short_is_missed_when_nothing_replaces_it() {
+    let mut device = format(Ram::nand(64));
+    let pebs = &mut device.lebs.pebs;
+    pebs.account.bad_reserved = 1;
+    pebs.hand_out(pebs.account.available).unwrap();
+    let mut mark = || {
+        let peb = pebs.wear.take().unwrap();
+        (peb, pebs.mark_again(peb), pebs.account.bad)
+    };
+    let (_, marked, bad) = mark();
+    assert_eq!(marked, Ok(()));
+    let (block, marked, _) = mark();
+    assert_eq!(marked, Err(UbiError::ReadOnly(ReadOnly::PoolEmpty { block, bad })));
 }
 
 #[test]
