@@ -51,6 +51,8 @@ pub(crate) struct Evidence {
     pub(crate) unreadable: Option<u32>,
     /// Two blocks of one LEB with the same sequence number, other than 0.
     pub(crate) equal: Option<(u32, u32)>,
+    /// A block whose header contradicts the record of its volume, or the other blocks of it.
+    pub(crate) mismatch: Option<u32>,
     /// The LEB that was written last, if that write may have been interrupted.
     pub(crate) fresh: Option<Fresh>,
     /// Blocks that were found not to be a copy of a LEB, but may look like one the next time.

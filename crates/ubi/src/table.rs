@@ -11,7 +11,7 @@ use flysch_wire::ubi::{
     VolumeRecord, records_max,
 };
 
-use crate::blocks::Content;
+use crate::blocks::{Claim, Content};
 use crate::scan::Attach;
 
 /// A volume as attaching found it.
@@ -164,25 +164,45 @@ fn from_blocks<F: Flash + ?Sized>(
 /// Assigns a volume its blocks.
 fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) {
     discard(attach, volume.id, volume.reserved_pebs);
+    let rule = Rule::of(attach, volume);
     let mut last: Option<VidHeader> = None;
+    let mut wrong = Vec::new();
     let of_volume = attach.claims.range((volume.id, 0)..(volume.id, volume.reserved_pebs));
     for (&(_, lnum), claims) in of_volume {
-        if let Some(claim) = claims.first() {
-            volume.map.push((lnum, claim.peb));
-            last = Some(claim.vid);
+        let Some(Claim { peb, vid }) = claims.first() else { continue };
+        volume.map.push((lnum, *peb));
+        match rule.broken_by(vid) {
+            None => last = Some(*vid),
+            Some(problem) => wrong.push((*peb, lnum, problem)),
         }
     }
-    if volume.kind == VolumeKind::Dynamic {
-        return;
+    for (peb, lnum, problem) in wrong {
+        attach.evidence.mismatch.get_or_insert(peb);
+        let place = Place { peb: Some(peb), leb: Some(lnum), offset: None };
+        attach.note(Severity::Inconsistent, "volume", problem, place);
     }
+    if volume.kind == VolumeKind::Static {
+        measure(attach, volume, last);
+    }
+}
+
+/// Determines the length of a static volume from its last LEB.
+fn measure<F: Flash + ?Sized>(
+    attach: &mut Attach<'_, F>,
+    volume: &mut VolumeInfo,
+    last: Option<VidHeader>,
+) {
+    let leb_size = u64::from(volume.leb_size);
     let Some(last) = last else {
-        volume.used_bytes = Some(0);
+        // No block that can be believed says how long it is: as far as there are any.
+        let lebs = volume.map.last().map_or(0, |(lnum, _)| u64::from(*lnum) + 1);
+        volume.used_bytes = Some(lebs * leb_size);
         return;
     };
-    let full = u64::from(last.used_ebs - 1) * u64::from(volume.leb_size);
     // Only the last block says how long it is.
-    let is_end = last.lnum + 1 == last.used_ebs;
+    let is_end = last.lnum.checked_add(1) == Some(last.used_ebs);
     let tail = if is_end { last.data_size } else { volume.leb_size };
+    let full = u64::from(last.used_ebs.saturating_sub(1)) * leb_size;
     volume.used_bytes = Some(full + u64::from(tail));
     let present = volume.map.len() as u32;
     if present < last.used_ebs {
@@ -192,6 +212,52 @@ fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) 
         // Of a volume being updated nothing is expected.
         let severity = if volume.update_marker { Severity::Note } else { Severity::Lost };
         attach.note(severity, "volume", problem, Place::default());
+    }
+}
+
+/// What the headers of a volume's blocks must say. Linux attaches no device on which one does not
+/// (`validate_vid_hdr`, `check_av`).
+struct Rule {
+    id: u32,
+    kind: VolumeKind,
+    data_pad: u32,
+    /// Blocks of its content, if it is a static volume and they must agree on that.
+    used_ebs: Option<u32>,
+}
+
+impl Rule {
+    fn of<F: Flash + ?Sized>(attach: &Attach<'_, F>, volume: &VolumeInfo) -> Self {
+        let (id, kind) = (volume.id, volume.kind);
+        let whole = attach.reader.image.peb_size - attach.offsets.data;
+        let data_pad = whole - volume.leb_size;
+        // If the table is lost, nothing is known of the end.
+        let is_known = !attach.evidence.records.is_empty();
+        let most = if is_known { volume.reserved_pebs } else { u32::MAX };
+        let winners = attach.claims.range((id, 0)..(id, volume.reserved_pebs));
+        let winners = winners.filter_map(|(_, claims)| Some(claims.first()?.vid));
+        let fits = |vid: &VidHeader| vid.kind == VolumeKind::Static && vid.used_ebs <= most;
+        // Of a volume being updated, blocks of the earlier content may be left.
+        let newest = match kind == VolumeKind::Static && !volume.update_marker {
+            true => winners.filter(fits).max_by_key(|vid| (vid.sequence, vid.lnum)),
+            false => None,
+        };
+        Self { id, kind, data_pad, used_ebs: newest.map(|vid| vid.used_ebs) }
+    }
+
+    /// What a header says that is not so.
+    fn broken_by(&self, vid: &VidHeader) -> Option<String> {
+        let Self { id, kind, data_pad, .. } = *self;
+        if vid.kind != kind {
+            let name = |kind| if kind == VolumeKind::Static { "static" } else { "dynamic" };
+            let (found, is) = (name(vid.kind), name(kind));
+            return Some(format!("a block of a {found} volume, but volume {id} is {is}"));
+        }
+        if vid.data_pad != data_pad {
+            let found = vid.data_pad;
+            return Some(format!("data_pad {found}, but that of volume {id} is {data_pad}"));
+        }
+        let used_ebs = self.used_ebs.filter(|used_ebs| *used_ebs != vid.used_ebs)?;
+        Some(format!("used_ebs {}, but {used_ebs} in volume {id}", vid.used_ebs))
     }
 }
 

@@ -314,6 +314,67 @@ fn static_volumes_know_their_length_and_their_damage() {
     assert!(flash.attach().findings().iter().any(|f| f.to_string().contains("1 of 2 blocks")));
 }
 
+/// A static volume of three LEBs whose blocks have these headers.
+fn fixed(headers: &[VidHeader]) -> Memory {
+    let mut flash = Memory::erased(8);
+    let mut record = VolumeRecord::new(b"kernel", 3).unwrap();
+    record.kind = VolumeKind::Static;
+    let records = table(&[Some(record)]);
+    flash.leb(0, layout(0, 1), &records);
+    flash.leb(1, layout(1, 2), &records);
+    for (peb, vid) in (2..).zip(headers) {
+        flash.leb(peb, *vid, b"tail");
+    }
+    (2 + headers.len() as u32..8).for_each(|peb| flash.free(peb));
+    flash
+}
+
+/// The header of a static volume's block that holds 4 bytes, or all if others follow.
+fn part(lnum: u32, used_ebs: u32, sequence: u64) -> VidHeader {
+    let data_size = if lnum + 1 < used_ebs { LEB_SIZE } else { 4 };
+    let plain = dynamic(0, lnum, sequence);
+    VidHeader { kind: VolumeKind::Static, used_ebs, data_size, data_crc: crc32(b"tail"), ..plain }
+}
+
+#[test]
+fn blocks_that_contradict_the_table_are_named_and_measure_nothing() {
+    let whole = u64::from(LEB_SIZE);
+    for (headers, length, peb, problem) in [
+        // The last LEB says that it belongs to a dynamic volume: it has no used_ebs.
+        (vec![dynamic(0, 0, 3)], whole, 2, "a block of a dynamic volume, but volume 0 is static"),
+        (vec![part(0, 2, 3), dynamic(0, 1, 4)], 2 * whole, 3, "a block of a dynamic volume"),
+        (vec![part(0, 1, 3), part(1, 2, 5)], whole + 4, 2, "used_ebs 1, but 2 in volume 0"),
+        (vec![part(0, 1, 3), part(1, u32::MAX, 5)], 4, 3, "used_ebs 4294967295, but 1"),
+        (vec![VidHeader { data_pad: 8, ..part(0, 1, 3) }], whole, 2, "data_pad 8, but that of"),
+    ] {
+        let flash = fixed(&headers);
+        let ubi = flash.attach();
+        assert_eq!(ubi.volumes()[0].used_bytes, Some(length), "{headers:?}");
+        let found = ubi.findings().iter().find(|it| it.problem.contains(problem));
+        let found = found.unwrap_or_else(|| panic!("{:?}", ubi.findings()));
+        assert_eq!((found.severity, found.place.peb), (Severity::Inconsistent, Some(peb)));
+    }
+    let mut flash = sample();
+    flash.leb(2, part(0, 1, 3), b"zero");
+    let ubi = flash.attach();
+    assert!(ubi.findings()[0].problem.contains("a block of a static volume"));
+    assert_eq!(&read(&ubi, 0), b"zero", "it is served nevertheless");
+}
+
+#[test]
+fn a_fastmap_that_contradicts_the_table_is_no_worse() {
+    let mut flash = with_fastmap();
+    let mut record = VolumeRecord::new(b"root", 5).unwrap();
+    record.kind = VolumeKind::Static;
+    let records = table(&[Some(record)]);
+    (0..2).for_each(|peb| flash.leb(peb, layout(peb, 1), &records));
+    let options = AttachOptions { fastmap: FastmapUse::Use };
+    let ubi = Ubi::attach(flash.clone(), flash.image(), &options).unwrap();
+    assert!(ubi.attached_by_fastmap());
+    let named: Vec<_> = ubi.findings().iter().filter_map(|it| it.place.peb).collect();
+    assert_eq!(named, [2, 3], "{:?}", ubi.findings());
+}
+
 /// Adds a fastmap in PEB 7 to [`sample`]; PEB 6 is in the pool.
 fn with_fastmap() -> Memory {
     let mut flash = sample();

@@ -197,6 +197,12 @@ fn refuse<F: Flash>(
              extract what is readable and format the flash"
         )));
     }
+    if let Some(peb) = evidence.mismatch {
+        return Err(UbiError::Refused(format!(
+            "the header of erase block {peb} contradicts the volume table; extract what is \
+             readable and format the flash"
+        )));
+    }
     let count = |wanted: fn(&Content) -> bool| {
         ubi.blocks().iter().filter(|block| wanted(&block.content)).count() as u32
     };

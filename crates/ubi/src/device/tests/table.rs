@@ -4,7 +4,7 @@ use std::string::ToString;
 use std::vec;
 
 use flysch_random::SplitMix64;
-use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VolumeFlags, VolumeKind, VolumeRecord};
+use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VidHeader, VolumeFlags, VolumeKind, VolumeRecord};
 
 use super::*;
 
@@ -229,6 +229,48 @@ fn what_linux_refuses_is_refused() {
     edit(&mut device, |record| record.reserved_pebs = u32::MAX);
     let error = attach(device.into_flash()).unwrap_err();
     assert!(matches!(error, UbiError::NoSpace { .. }), "{error}");
+}
+
+/// Changes the identifier header of a block behind the device's back.
+fn edit_header(flash: &mut Ram, peb: u32, change: impl Fn(&mut VidHeader)) {
+    let at = peb as usize * 4096 + 512;
+    let mut vid = VidHeader::parse(&flash.bytes[at..]).unwrap();
+    change(&mut vid);
+    flash.bytes[at..][..64].copy_from_slice(&vid.emit());
+}
+
+#[test]
+fn blocks_that_contradict_the_table_are_not_written_over() {
+    for fastmap in [false, true] {
+        let options = DeviceOptions { fastmap, ..DeviceOptions::default() };
+        let mut device =
+            UbiDevice::format(Ram::nand(100), &FormatOptions::new(1), &options).unwrap();
+        let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+        write(&mut device, id, 0, 0, &data(1, 512));
+        let peb = device.lebs.peb_of(id, 0).unwrap();
+        device.close().unwrap();
+        let good = device.into_flash();
+        let edits: [fn(&mut VidHeader); 2] = [
+            |vid| (vid.kind, vid.used_ebs, vid.data_size) = (VolumeKind::Static, 1, 4),
+            |vid| vid.data_pad = 512,
+        ];
+        for change in edits {
+            let mut flash = good.clone();
+            edit_header(&mut flash, peb, change);
+            let scanned = UbiDevice::attach(flash.clone(), &DeviceOptions::default());
+            let error = scanned.unwrap_err().to_string();
+            assert!(error.contains(&std::format!("block {peb} contradicts the volume table")));
+            if fastmap {
+                // Trusted until the LEB is used.
+                let mut device = UbiDevice::attach(flash, &options).unwrap();
+                assert!(device.attached_by_fastmap());
+                let mut volume = device.volume_mut(id).unwrap();
+                assert!(volume.read(0, 0, &mut [0; 4]).is_err());
+                assert!(volume.write(1, 0, &data(1, 512)).is_err());
+                assert_eq!(device.read_only(), Some(ReadOnly::Fastmap { block: peb }));
+            }
+        }
+    }
 }
 
 #[test]
