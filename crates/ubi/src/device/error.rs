@@ -31,6 +31,11 @@ pub enum ReadOnly {
         /// The block.
         block: u32,
     },
+    /// The sequence numbers, by which the newest copy of a LEB is known, are used up.
+    SequenceEnd {
+        /// The last one.
+        sequence: u64,
+    },
     /// The flash failed in a way that using another block does not help.
     Flash(flash::FlashError),
     /// A block contradicts the fastmap, which was trusted.
@@ -64,6 +69,12 @@ impl fmt::Display for ReadOnly {
             ),
             Self::WornOut { block } => {
                 write!(f, "erase block {block} reached the largest erase counter")
+            }
+            Self::SequenceEnd { sequence } => {
+                write!(
+                    f,
+                    "sequence number {sequence:#x} is the last one; copy the data to another chip"
+                )
             }
             Self::Flash(error) => write!(f, "{error}"),
             Self::Fastmap { block } => write!(

@@ -94,7 +94,7 @@ impl<F: FlashMut> Lebs<F> {
     ) -> Result<u32, UbiError> {
         for _ in 0..=BLOCK_TRIES {
             let peb = self.allocate()?;
-            vid.sequence = self.pebs.next_sequence();
+            vid.sequence = self.pebs.next_sequence()?;
             let written = self.pebs.io.write_vid(peb, &vid);
             match written.and_then(|()| self.pebs.io.write_data(peb, offset, data)) {
                 Ok(()) => return Ok(peb),

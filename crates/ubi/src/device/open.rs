@@ -15,7 +15,7 @@ use super::entries::{Entry, UNMAPPED, Volumes};
 use super::fastmap::Fastmaps;
 use super::io::{Io, Shape};
 use super::lebs::Lebs;
-use super::pebs::Pebs;
+use super::pebs::{Pebs, SEQUENCE_WATERMARK};
 use super::volumes::table_bytes;
 use super::wear::{State, Wear};
 use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiDevice, UbiError};
@@ -195,6 +195,13 @@ fn refuse<F: Flash>(
         return Err(UbiError::Refused(format!(
             "erase blocks {one} and {other} hold the same LEB with the same sequence number; \
              extract what is readable and format the flash"
+        )));
+    }
+    if ubi.sequence_max() >= SEQUENCE_WATERMARK {
+        return Err(UbiError::Refused(format!(
+            "a block has sequence number {:#x}, which leaves none for newer ones; extract what is \
+             readable and format the flash",
+            ubi.sequence_max()
         )));
     }
     if let Some(peb) = evidence.mismatch {

@@ -18,6 +18,11 @@ use super::wear::{State, Wear};
 use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiError};
 use crate::scan::Believed;
 
+/// Sequence numbers from here on are not used. At 10 000 headers a second they are reached after
+/// 58 million years, so a number beyond is damage; after the last one, older copies of LEBs would
+/// win. UBIFS draws the same line (Linux `SQNUM_WATERMARK`); UBI in Linux has none.
+pub(super) const SEQUENCE_WATERMARK: u64 = 0xffff_ffff_ff00_0000;
+
 /// All erase blocks.
 #[derive(Debug)]
 pub(super) struct Pebs<F> {
@@ -60,9 +65,15 @@ impl<F: FlashMut> Pebs<F> {
         UbiError::ReadOnly(*self.read_only.get_or_insert(why))
     }
 
-    pub(super) fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
+    /// The number of the next header to be written.
+    pub(super) fn next_sequence(&mut self) -> Result<u64, UbiError> {
+        match self.sequence.checked_add(1).filter(|next| *next < SEQUENCE_WATERMARK) {
+            Some(next) => {
+                self.sequence = next;
+                Ok(next)
+            }
+            None => Err(self.stop(ReadOnly::SequenceEnd { sequence: self.sequence })),
+        }
     }
 
     /// Erases every discarded block.
@@ -237,7 +248,7 @@ impl<F: FlashMut> Pebs<F> {
         bytes: &[u8],
     ) -> Result<bool, UbiError> {
         for (lnum, &peb) in (0..).zip(blocks) {
-            let vid = self.fastmap_header(lnum);
+            let vid = self.fastmap_header(lnum)?;
             let written = self.io.write_vid(peb, &vid);
             if !self.is_programmed(written)? {
                 return Ok(false);
@@ -265,8 +276,8 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    pub(super) fn fastmap_header(&mut self, lnum: u32) -> VidHeader {
-        VidHeader {
+    pub(super) fn fastmap_header(&mut self, lnum: u32) -> Result<VidHeader, UbiError> {
+        Ok(VidHeader {
             kind: VolumeKind::Dynamic,
             copy: false,
             compatibility: Compatibility::Delete,
@@ -276,8 +287,8 @@ impl<F: FlashMut> Pebs<F> {
             used_ebs: 0,
             data_pad: 0,
             data_crc: 0,
-            sequence: self.next_sequence(),
-        }
+            sequence: self.next_sequence()?,
+        })
     }
 
     /// The block information of a fastmap: the header, the pools and all erase counters; returns

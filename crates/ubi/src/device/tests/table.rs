@@ -274,6 +274,39 @@ fn blocks_that_contradict_the_table_are_not_written_over() {
 }
 
 #[test]
+fn sequence_numbers_never_start_again_at_0() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    change(&mut device, id, 0, &data(1, 512));
+    let peb = device.lebs.peb_of(id, 0).unwrap();
+    let good = device.into_flash();
+    for sequence in [u64::MAX, u64::MAX - 1, 0xffff_ffff_ff00_0000] {
+        let mut flash = good.clone();
+        edit_header(&mut flash, peb, |vid| vid.sequence = sequence);
+        let error = UbiDevice::attach(flash, &DeviceOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(&std::format!("sequence number {sequence:#x}")), "{error}");
+    }
+    let mut flash = good;
+    edit_header(&mut flash, peb, |vid| vid.sequence = 0xffff_ffff_feff_fff0);
+    let mut device = attach(flash);
+    let error = (2..30).find_map(|tag| {
+        let changed = device.volume_mut(id).unwrap().change(0, &data(tag, 512));
+        changed.err().map(|error| (tag, error))
+    });
+    let (tag, error) = error.unwrap();
+    assert_eq!(error, flysch_api::flash::FlashError::WriteProtected);
+    let sequence = 0xffff_ffff_feff_ffff;
+    assert_eq!(device.read_only(), Some(ReadOnly::SequenceEnd { sequence }));
+    // It can still be read.
+    let flash = device.into_flash();
+    let image = crate::find_images(&flash, Some(4096))[0];
+    let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
+    let mut found = [0; 512];
+    let _ = Volume::read(&ubi.volume(id).unwrap(), 0, 0, &mut found).unwrap();
+    assert_eq!(found[..], data(tag - 1, 512));
+}
+
+#[test]
 fn shapes_that_can_not_be_written_are_refused() {
     let format = |geometry| {
         let new = FormatOptions::new(1);
