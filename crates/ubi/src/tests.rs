@@ -375,6 +375,32 @@ fn a_fastmap_that_contradicts_the_table_is_no_worse() {
     assert_eq!(named, [2, 3], "{:?}", ubi.findings());
 }
 
+#[test]
+fn a_volume_is_not_larger_than_a_flash_can_be() {
+    let most = u64::from(LEB_SIZE) * (8 + (1 << 18));
+    for (kind, used_ebs) in [(VolumeKind::Dynamic, 0), (VolumeKind::Static, u32::MAX)] {
+        let mut flash = sample();
+        let mut record = VolumeRecord::new(b"root", u32::MAX).unwrap();
+        record.kind = kind;
+        let records = table(&[Some(record)]);
+        (0..2).for_each(|peb| flash.leb(peb, layout(peb, 1), &records));
+        let far = i32::MAX as u32;
+        let data_size = if used_ebs == 0 { 0 } else { LEB_SIZE };
+        for (peb, lnum) in [(2, 0), (3, far)] {
+            let vid = VidHeader { kind, used_ebs, data_size, ..dynamic(0, lnum, 3) };
+            flash.leb(peb, vid, b"zero");
+        }
+        let ubi = flash.attach();
+        let volume = ubi.volume(0).unwrap();
+        assert_eq!(Flash::geometry(&volume).size, most);
+        let lebs = Volume::geometry(&volume).lebs;
+        assert_eq!(u64::from(lebs) * u64::from(LEB_SIZE), most);
+        let beyond = Volume::read(&volume, lebs, 0, &mut [0]);
+        assert_eq!(beyond, Err(flash::FlashError::OutOfRange));
+        assert_eq!(&read(&ubi, 0), b"zero");
+    }
+}
+
 /// Adds a fastmap in PEB 7 to [`sample`]; PEB 6 is in the pool.
 fn with_fastmap() -> Memory {
     let mut flash = sample();
