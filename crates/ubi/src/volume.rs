@@ -219,19 +219,25 @@ impl<F: Flash> Flash for UbiVolume<F> {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::FlashError> {
         self.geometry.check(offset, buffer.len())?;
-        let mut corrected = Corrected::NONE;
-        let mut at = offset;
-        let mut rest = buffer;
+        let (mut corrected, mut failed) = (Corrected::NONE, None);
+        let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let lnum = self.geometry.block_of(at);
             let inside = (at % u64::from(self.info.leb_size)) as u32;
             let length = rest.len().min((self.info.leb_size - inside) as usize);
             let (part, behind) = rest.split_at_mut(length);
-            corrected += Volume::read(self, lnum, inside, part)?;
-            at += length as u64;
-            rest = behind;
+            match Volume::read(self, lnum, inside, part) {
+                Ok(found) => corrected += found,
+                // The bytes are there all the same, and so are those behind them. The offset is
+                // one of this volume, not of the flash below.
+                Err(flash::FlashError::Uncorrectable { .. }) => {
+                    failed.get_or_insert(flash::FlashError::Uncorrectable { offset: at });
+                }
+                Err(error) => return Err(error),
+            }
+            (at, rest) = (at + length as u64, behind);
         }
-        Ok(corrected)
+        failed.map_or(Ok(corrected), Err)
     }
 
     fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {

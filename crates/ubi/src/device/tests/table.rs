@@ -108,6 +108,26 @@ fn static_volumes_are_updated_and_checked() {
 }
 
 #[test]
+fn a_leb_that_reads_badly_does_not_hide_those_behind_it() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 3)).unwrap();
+    let size = device.leb_size() as usize;
+    (0..3).for_each(|lnum| write(&mut device, id, lnum, 0, &data(lnum as u8, size)));
+    let peb = device.lebs.peb_of(id, 1).unwrap();
+    let mut flash = device.into_flash();
+    let image = crate::find_images(&flash, Some(4096))[0];
+    flash.unreadable.insert(peb);
+    let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
+    let volume = ubi.volume(id).unwrap();
+    let mut found = vec![0; 3 * size - 10];
+    let error = flysch_api::flash::Flash::read(&volume, 10, &mut found).unwrap_err();
+    let offset = size as u64;
+    assert_eq!(error, flysch_api::flash::FlashError::Uncorrectable { offset });
+    let expected = [data(0, size), data(1, size), data(2, size)].concat();
+    assert!(found == expected[10..]);
+}
+
+#[test]
 fn an_update_that_was_not_finished_makes_the_volume_void() {
     let mut device = format(Ram::nand(40));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
