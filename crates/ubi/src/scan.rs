@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 use flysch_wire::ubi::{
-    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeKind,
-    VolumeRecord, fastmap,
+    Compatibility, EcHeader, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader,
+    VolumeKind, VolumeRecord, fastmap,
 };
 
 use crate::attach_error::AttachError;
@@ -157,17 +157,13 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
         let mut is_announced = false;
         match headers.ec {
-            Ok(ec) => {
+            Ok(ec) if !self.is_ours(&ec) => {
                 let expected = self.reader.image.image_sequence;
-                // Old implementations left it 0.
-                let unknown = self.purpose == Purpose::Write && ec.image_sequence == 0;
-                if ec.image_sequence != expected && !unknown {
-                    let problem =
-                        format!("image_seq {} among blocks of {expected}", ec.image_sequence);
-                    self.note(Severity::Inconsistent, "EC header", problem, place);
-                    return Ok(Content::Foreign);
-                }
+                let problem = format!("image_seq {} among blocks of {expected}", ec.image_sequence);
+                self.note(Severity::Inconsistent, "EC header", problem, place);
+                return Ok(Content::Foreign);
             }
+            Ok(_) => {}
             Err(HeaderError::Erased) if headers.vid.is_err() => {
                 return Ok(self.judge_headless(peb, headers));
             }
@@ -212,6 +208,11 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
     }
 
+    /// Whether a block belongs to this image. Old implementations left the number 0.
+    fn is_ours(&self, ec: &EcHeader) -> bool {
+        [0, self.reader.image.image_sequence].contains(&ec.image_sequence)
+    }
+
     /// What power cuts leave behind; `None` if the block is not such a case.
     fn judge_ruin(&mut self, peb: u32, headers: &Headers) -> Option<Content> {
         let short = Some(HeaderError::Short);
@@ -225,11 +226,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             // An erase that left noise, or one that NOR announces by spoiling both.
             (Err(_), Err(_)) => Some(Content::Erased),
             // Who takes the block looks whether it is erased.
-            (Ok(ec), Err(HeaderError::Erased)) => {
-                let expected = self.reader.image.image_sequence;
-                let ours = ec.image_sequence == expected || ec.image_sequence == 0;
-                ours.then_some(Content::Free)
-            }
+            (Ok(ec), Err(HeaderError::Erased)) => self.is_ours(&ec).then_some(Content::Free),
             // A header that was being written, or an erase that error correction notices.
             (Ok(_), Err(_)) => {
                 let ruin = self.reader.is_ruin(peb, self.offsets.data);

@@ -286,6 +286,22 @@ fn images_one_behind_the_other_are_told_apart() {
 }
 
 #[test]
+fn blocks_without_an_image_number_belong_to_the_image_they_are_in() {
+    let mut flash = sample();
+    for peb in [0, 2, 3, 4, 7] {
+        let mut ec = EcHeader::parse(flash.peb(peb)).unwrap();
+        ec.image_sequence = 0;
+        flash.put((peb * PEB_SIZE) as usize, &ec.emit());
+    }
+    let images = find_images(&flash, None);
+    assert_eq!(images.iter().map(|i| (i.pebs, i.image_sequence)).collect::<Vec<_>>(), [(8, 7)]);
+    let ubi = flash.attach();
+    assert_eq!((ubi.findings(), ubi.image().image_sequence), (&[][..], 7));
+    assert_eq!((&read(&ubi, 0), &read(&ubi, 2)), (b"zero", b"two\xff"));
+    assert_eq!(ubi.blocks(), sample().attach().blocks());
+}
+
+#[test]
 fn static_volumes_know_their_length_and_their_damage() {
     let mut flash = Memory::erased(6);
     let mut record = VolumeRecord::new(b"kernel", 3).unwrap();
