@@ -59,6 +59,8 @@ pub(crate) struct Evidence {
     pub(crate) rejected: Vec<u32>,
     /// Blocks of LEBs whose erase was announced and that still hold one.
     pub(crate) announced: Vec<Claim>,
+    /// Why the volume table is not certain, although something is left of it.
+    pub(crate) table_doubt: Option<&'static str>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
 }

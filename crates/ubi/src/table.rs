@@ -1,5 +1,6 @@
 //! The volume table, and what is known without one.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -42,7 +43,7 @@ pub struct VolumeInfo {
 /// Reads the volume table and sorts the LEBs by volume.
 pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<VolumeInfo> {
     let leb_size = attach.reader.image.peb_size - attach.offsets.data;
-    let records = read_table(attach, leb_size);
+    let Table { records, lost } = read_table(attach, leb_size);
     let mut volumes = Vec::new();
     for (id, record) in (0..).zip(&records) {
         if let Some(record) = record {
@@ -53,7 +54,7 @@ pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<Volu
         if volumes.iter().any(|volume| volume.id == id) {
             continue;
         }
-        if records.is_empty() {
+        if records.is_empty() || lost.contains(&id) {
             volumes.extend(from_blocks(attach, id, leb_size));
         } else {
             discard(attach, id, 0);
@@ -67,36 +68,91 @@ pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<Volu
     volumes
 }
 
-/// Reads both copies and repairs in memory what is lost from one of them; empty if both are lost.
-fn read_table<F: Flash + ?Sized>(
-    attach: &mut Attach<'_, F>,
-    leb_size: u32,
-) -> Vec<Option<VolumeRecord>> {
+/// What the two copies of the volume table say together.
+#[derive(Default)]
+struct Table {
+    /// The records; empty if both copies are lost.
+    records: Vec<Option<VolumeRecord>>,
+    /// Ids whose records are lost in both copies.
+    lost: Vec<u32>,
+}
+
+/// Reads both copies. As in Linux, the first one that is whole is the table; only where neither is,
+/// each record comes from a copy that has it.
+fn read_table<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, leb_size: u32) -> Table {
     let count = records_max(leb_size) as usize;
-    let first = read_copy(attach, 0, count);
-    let second = read_copy(attach, 1, count);
-    let place = |lnum| Place { leb: Some(lnum), ..Place::default() };
-    match (&first, &second) {
-        (None, None) => {
-            let problem = String::from("both copies are lost; volumes are known by their blocks");
-            attach.note(Severity::Lost, "volume table", problem, Place::default());
-            return Vec::new();
-        }
-        (Some(first), Some(second)) if first != second => {
-            let problem = String::from("the copies differ; LEB 0 is used where it is intact");
-            attach.note(Severity::Inconsistent, "volume table", problem, place(1));
-        }
-        (None, Some(_)) | (Some(_), None) => {
-            let lost = u32::from(first.is_some());
-            let problem = format!("copy {lost} is lost; the other is used");
-            attach.note(Severity::Inconsistent, "volume table", problem, place(lost));
-        }
-        _ => {}
+    let copies = [0, 1].map(|lnum| read_copy(attach, lnum, count));
+    if copies.iter().all(Option::is_none) {
+        let problem = String::from("both copies are lost; volumes are known by their blocks");
+        attach.note(Severity::Lost, "volume table", problem, Place::default());
+        return Table::default();
     }
-    let none = || alloc::vec![Err(()); count];
-    let (first, second) = (first.unwrap_or_else(none), second.unwrap_or_else(none));
-    let pairs = first.into_iter().zip(second);
-    pairs.map(|(first, second)| first.or(second).unwrap_or(None)).collect()
+    let is_whole = |copy: &Copy| copy.iter().all(Result::is_ok) && twins(copy).is_none();
+    let Some(used) = copies.iter().position(|copy| copy.as_ref().is_some_and(is_whole)) else {
+        return mix(attach, &copies, count);
+    };
+    let other = 1 - used;
+    let problem = match &copies[other] {
+        None => Some(format!("copy {other} is lost; the other is used")),
+        Some(_) if copies[0] != copies[1] => {
+            Some(format!("the copies differ; that in LEB {used} is used"))
+        }
+        Some(_) => None,
+    };
+    if let Some(problem) = problem {
+        let place = Place { leb: Some(other as u32), ..Place::default() };
+        attach.note(Severity::Inconsistent, "volume table", problem, place);
+    }
+    let records = copies[used].iter().flatten().map(|record| record.unwrap_or(None)).collect();
+    Table { records, lost: Vec::new() }
+}
+
+/// Combines two copies of which none is whole. Writing is safe only if all of it is certain.
+fn mix<F: Flash + ?Sized>(
+    attach: &mut Attach<'_, F>,
+    copies: &[Option<Copy>; 2],
+    count: usize,
+) -> Table {
+    let problem = String::from("neither copy is whole; each record is taken from one that has it");
+    attach.note(Severity::Inconsistent, "volume table", problem, Place::default());
+    let mut table = Table::default();
+    let mut doubt = None;
+    for id in 0..count {
+        let [first, second] = copies.each_ref().map(|copy| copy.as_ref()?.get(id)?.ok());
+        if first.is_some() && second.is_some() && first != second {
+            doubt = Some("the copies of the volume table contradict each other");
+        }
+        let known = first.or(second);
+        if known.is_none() {
+            table.lost.push(id as u32);
+            let problem = format!("record {id} is lost in both copies");
+            attach.note(Severity::Lost, "volume table", problem, Place::default());
+        }
+        table.records.push(known.flatten());
+    }
+    if !table.lost.is_empty() {
+        doubt = Some("records of the volume table are lost in both copies");
+    }
+    let mixed: Copy = table.records.iter().map(|record| Ok(*record)).collect();
+    if let Some((one, other)) = twins(&mixed) {
+        doubt = Some("two volumes in the volume table have the same name");
+        let problem = format!("volumes {one} and {other} have the same name");
+        attach.note(Severity::Inconsistent, "volume table", problem, Place::default());
+    }
+    attach.evidence.table_doubt = doubt;
+    table
+}
+
+/// Two volumes of the same name: Linux does not take such a table.
+fn twins(copy: &Copy) -> Option<(usize, usize)> {
+    let mut owners = BTreeMap::new();
+    let records = copy.iter().enumerate();
+    for (id, record) in records.filter_map(|(id, record)| Some((id, (*record).ok()??))) {
+        if let Some(other) = owners.insert(Vec::from(record.name()), id) {
+            return Some((other, id));
+        }
+    }
+    None
 }
 
 type Copy = Vec<Result<Option<VolumeRecord>, ()>>;

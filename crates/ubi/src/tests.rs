@@ -200,6 +200,44 @@ fn a_bad_record_is_taken_from_the_other_copy() {
     assert!(ubi.findings()[0].to_string().contains("record 0"), "{:?}", ubi.findings());
 }
 
+/// Names of the volumes, by id.
+fn names(ubi: &Ubi<Memory>) -> Vec<(u32, &[u8])> {
+    ubi.volumes().iter().map(|volume| (volume.id, &volume.name[..])).collect()
+}
+
+/// [`sample`] with these two tables; the records that `bad` names, by copy and id, are damaged.
+fn tables(copies: [&[&[u8]]; 2], bad: &[(u32, usize)]) -> Memory {
+    let mut flash = sample();
+    for (lnum, copy) in (0..).zip(copies) {
+        let records: Vec<_> = copy.iter().map(|name| VolumeRecord::new(name, 5)).collect();
+        flash.leb(lnum, layout(lnum, 1), &table(&records));
+    }
+    for &(lnum, id) in bad {
+        flash.peb(lnum)[128 + id * 172 + 20] ^= 1;
+    }
+    flash
+}
+
+#[test]
+fn one_whole_copy_of_the_table_counts_and_nothing_of_the_other() {
+    let (old, new): (&[&[u8]], &[&[u8]]) = (&[b"a", b"b"], &[b"b", b"a", b"c"]);
+    let named = |names: &[&'static [u8]]| (0..).zip(names.to_vec()).collect::<Vec<(u32, &[u8])>>();
+    let attached = tables([old, new], &[]).attach();
+    assert_eq!(names(&attached), named(&[b"a", b"b"]));
+    // Record by record this would be two volumes "b".
+    let attached = tables([old, new], &[(0, 0)]).attach();
+    assert_eq!(names(&attached), named(&[b"b", b"a", b"c"]));
+    // Neither is whole.
+    let attached = tables([old, old], &[(0, 0), (1, 1)]).attach();
+    assert_eq!(names(&attached), named(&[b"a", b"b"]));
+    assert!(attached.findings().iter().any(|it| it.problem.contains("neither copy is whole")));
+    // A volume whose record is lost is known by its blocks.
+    let attached = tables([old, old], &[(0, 0), (1, 0)]).attach();
+    assert_eq!(names(&attached), [(0, &b""[..]), (1, b"b")]);
+    assert_eq!(&read(&attached, 0), b"zero");
+    assert!(attached.findings().iter().any(|it| it.severity == Severity::Lost));
+}
+
 #[test]
 fn damaged_headers_cost_one_block_and_are_named() {
     let mut flash = sample();

@@ -210,6 +210,11 @@ fn refuse<F: Flash>(
              readable and format the flash"
         )));
     }
+    if let Some(doubt) = evidence.table_doubt {
+        return Err(UbiError::Refused(format!(
+            "{doubt}; extract what is readable and format the flash"
+        )));
+    }
     let count = |wanted: fn(&Content) -> bool| {
         ubi.blocks().iter().filter(|block| wanted(&block.content)).count() as u32
     };

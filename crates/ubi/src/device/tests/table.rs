@@ -260,6 +260,45 @@ fn edit_header(flash: &mut Ram, peb: u32, change: impl Fn(&mut VidHeader)) {
 }
 
 #[test]
+fn a_table_that_is_not_certain_is_not_written() {
+    let mut device = format(Ram::nand(40));
+    for name in [b"a", b"b"] {
+        device.create(&NewVolume::dynamic(name, 4)).unwrap();
+    }
+    let tables = [0, 1].map(|lnum| device.lebs.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
+    let good = device.into_flash();
+    let damaged = |bad: &[(usize, usize)], twin: Option<usize>| {
+        let mut flash = good.clone();
+        if let Some(lnum) = twin {
+            let record = VolumeRecord::new(b"a", 4).unwrap().emit();
+            flash.bytes[tables[lnum] * 4096 + 1024 + 172..][..172].copy_from_slice(&record);
+        }
+        for &(lnum, id) in bad {
+            flash.bytes[tables[lnum] * 4096 + 1024 + id * 172 + 20] ^= 1;
+        }
+        UbiDevice::attach(flash, &DeviceOptions::default())
+    };
+    let expected = [(0, b"a".to_vec()), (1, b"b".to_vec())];
+    // One copy is whole, or each record is whole in one and nothing contradicts it.
+    for (bad, twin) in [(&[(0, 0)][..], None), (&[(0, 0), (1, 1)], None), (&[], Some(0))] {
+        let device = damaged(bad, twin).unwrap();
+        assert_eq!(names(&device), expected);
+        let device = attach(device.into_flash());
+        assert_eq!((device.findings(), &names(&device)[..]), (&[][..], &expected[..]));
+    }
+    for (bad, twin, reason) in [
+        (&[(0, 0), (1, 0)][..], None, "are lost in both copies"),
+        (&[(0, 0), (1, 0)], Some(1), "are lost in both copies"),
+        (&[(0, 0), (1, 2)], Some(1), "contradict each other"),
+        (&[(1, 0)], Some(0), "have the same name"),
+        (&[(0, 1), (1, 2)], Some(1), "have the same name"),
+    ] {
+        let error = damaged(bad, twin).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn blocks_that_contradict_the_table_are_not_written_over() {
     for fastmap in [false, true] {
         let options = DeviceOptions { fastmap, ..DeviceOptions::default() };
