@@ -55,6 +55,27 @@ fn shrunk_grown_and_recreated_volumes_are_empty_where_they_are_new() {
 }
 
 #[test]
+fn nothing_is_written_behind_the_end_of_a_volume_that_shrank() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 6)).unwrap();
+    let mut volume = device.volume_mut(id).unwrap();
+    volume.device_mut().resize(id, 3).unwrap();
+    let operations = volume.device().flash().operations;
+    let beyond = Err(flysch_api::flash::FlashError::OutOfRange);
+    assert_eq!(volume.write(4, 0, &data(1, 512)), beyond);
+    assert_eq!(volume.change(4, &data(1, 512)), beyond);
+    assert_eq!((volume.map(4), volume.unmap(4)), (beyond, beyond));
+    assert_eq!(volume.read(4, 0, &mut [0]).map(drop), beyond);
+    let lebs = &mut volume.device_mut().lebs;
+    let error = Err(UbiError::Flash(flysch_api::flash::FlashError::OutOfRange));
+    assert_eq!(lebs.write_leb(id, 4, 0, &data(1, 512)), error);
+    assert_eq!(lebs.change_leb(id, 4, &data(1, 512)), error);
+    assert_eq!(volume.device().flash().operations, operations);
+    volume.device_mut().remove(id).unwrap();
+    assert_eq!(volume.write(0, 0, &data(1, 512)), beyond);
+}
+
+#[test]
 fn several_volumes_are_renamed_at_once() {
     let mut device = format(Ram::nand(60));
     for name in [b"a", b"b", b"c"] {
