@@ -76,6 +76,18 @@ fn nothing_is_written_behind_the_end_of_a_volume_that_shrank() {
 }
 
 #[test]
+fn erase_counters_stay_in_their_range() {
+    let flash = Ram::nand(40);
+    let options = DeviceOptions::default();
+    let of = |counter| FormatOptions { erase_counter: Some(counter), ..FormatOptions::new(1) };
+    let error = UbiDevice::format(flash.clone(), &of(0x8000_0000), &options).unwrap_err();
+    assert!(matches!(error, UbiError::Invalid(_)), "{error}");
+    let device = UbiDevice::format(flash, &of(0x7fff_ffff), &options).unwrap();
+    let again = UbiDevice::format(device.into_flash(), &FormatOptions::new(2), &options).unwrap();
+    assert!(again.erase_counters().all(|counter| counter == Some(0x7fff_ffff)));
+}
+
+#[test]
 fn several_volumes_are_renamed_at_once() {
     let mut device = format(Ram::nand(60));
     for name in [b"a", b"b", b"c"] {
