@@ -282,21 +282,22 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         for ((volume, lnum), copies) in &mut claims {
             copies.sort_by_key(|claim| core::cmp::Reverse(claim.vid.sequence));
             self.warn_equal(*volume, *lnum, copies);
-            let mut data = None;
-            while copies.len() > 1 && copies[0].vid.copy {
-                data = self.reader.data_of_copy(copies[0].peb, self.offsets, &copies[0].vid);
+            let (mut data, mut first) = (None, 0);
+            while first + 1 < copies.len() && copies[first].vid.copy {
+                let Claim { peb, vid } = copies[first];
+                data = self.reader.data_of_copy(peb, self.offsets, &vid);
                 if data.is_some() {
                     break;
                 }
-                let unfinished = copies.remove(0);
-                self.reject(&unfinished);
+                self.reject(&copies[first]);
+                first += 1;
             }
-            let winner = copies.remove(0);
-            let older: Vec<u32> = copies.drain(..).map(|loser| loser.peb).collect();
+            let winner = copies[first];
+            let older: Vec<u32> = copies[first + 1..].iter().map(|loser| loser.peb).collect();
             for &loser in &older {
                 self.blocks[loser as usize].content = Content::Stale;
             }
-            copies.push(winner);
+            *copies = alloc::vec![winner];
             if newest.as_ref().is_none_or(|newest| winner.vid.sequence > newest.vid.sequence) {
                 let Claim { peb, vid } = winner;
                 newest = Some(Fresh { peb, vid, data: data.unwrap_or_default(), older });

@@ -10,6 +10,7 @@ use flysch_wire::ubi::{
 };
 
 use super::*;
+use crate::blocks::Claim;
 
 mod votes;
 
@@ -171,6 +172,24 @@ fn the_newer_copy_wins_unless_it_was_not_finished() {
     assert_eq!(ubi.findings().len(), 1);
     flash.leb(5, copied(0, 10, b"next"), b"next");
     assert_eq!(&read(&flash.attach(), 0), b"next", "three copies");
+}
+
+#[test]
+fn many_unfinished_copies_of_a_leb_are_chosen_from_in_time() {
+    const COPIES: u64 = 1 << 17;
+    let mut flash = sample();
+    flash.leb(4, copied(0, 9, b"new!"), b"new?");
+    let reader = crate::blocks::Reader { flash: &flash, image: flash.image() };
+    let offsets = Offsets { vid_header: 64, data: 128 };
+    let mut attach = crate::scan::Attach::new(reader, (offsets, 7), crate::scan::Purpose::Read);
+    attach.scan().unwrap();
+    // As if that many blocks held what block 4 holds.
+    let unfinished = (0..COPIES).map(|at| Claim { peb: 4, vid: copied(0, 9 + at, b"new!") });
+    attach.claims.entry((0, 0)).or_default().extend(unfinished);
+    let start = std::time::Instant::now();
+    attach.choose();
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    assert_eq!(attach.winner(0, 0).map(|claim| claim.peb), Some(2));
 }
 
 #[test]

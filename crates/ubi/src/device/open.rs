@@ -1,5 +1,6 @@
 //! Attaching for writing: judges the scan as Linux does, and repairs.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -246,7 +247,7 @@ fn refuse<F: Flash>(
 }
 
 /// Puts each block where it belongs; returns the blocks of the fastmap.
-fn sort_blocks(
+pub(super) fn sort_blocks(
     wear: &mut Wear,
     blocks: &[Block],
     evidence: &Evidence,
@@ -256,6 +257,7 @@ fn sort_blocks(
     let (sum, count) =
         known.fold((0_u64, 0_u64), |(sum, count), ec| (sum + u64::from(ec), count + 1));
     let mean = sum.checked_div(count).unwrap_or(0) as u32;
+    let aliens: BTreeSet<u32> = evidence.aliens.iter().map(|alien| alien.0).collect();
     let mut fastmap = Vec::new();
     for (peb, block) in (0..).zip(blocks) {
         wear.pebs[peb as usize].erase_counter = block.erase_counter.unwrap_or(mean);
@@ -271,9 +273,7 @@ fn sort_blocks(
                     wear.add_scrub(peb);
                 }
             }
-            Content::Stale if evidence.aliens.iter().any(|alien| alien.0 == peb) => {
-                wear.set_aside(peb, State::Kept);
-            }
+            Content::Stale if aliens.contains(&peb) => wear.set_aside(peb, State::Kept),
             Content::Corrupt(_) if !options.erase_corrupt => wear.set_aside(peb, State::Kept),
             Content::Fastmap => {
                 wear.set_aside(peb, State::Fastmap);

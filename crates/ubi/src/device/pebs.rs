@@ -1,6 +1,7 @@
 //! Physical erase blocks as a device uses them: taking, erasing, discarding and marking them bad,
 //! and which of them form a fastmap.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{self, FlashMut};
@@ -415,7 +416,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// A free block; if there is none, the first one in the erase queue that is not in `older`.
-    pub(super) fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, UbiError> {
+    pub(super) fn spare_block(&mut self, older: &BTreeSet<u32>) -> Result<Option<u32>, UbiError> {
         loop {
             let range = self.options.wear_threshold.saturating_mul(2);
             if let Some(peb) = self.wear.take().or_else(|| self.wear.take_worn(range)) {

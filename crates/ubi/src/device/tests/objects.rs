@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::string::ToString;
+use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use flysch_wire::ubi::LAYOUT_VOLUME;
 use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
+use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME};
 
 use super::*;
 use crate::device::entries::{Entry, UNMAPPED, Volumes};
+use crate::device::open::sort_blocks;
 use crate::device::wear::{State, Wear};
+use crate::scan::Evidence;
+use crate::{Block, Content};
+
+/// A small part of what it takes to compare all blocks with all blocks.
+const IN_TIME: Duration = Duration::from_secs(5);
 
 fn volumes() -> Volumes {
     Volumes::new(BTreeMap::from([(LAYOUT_VOLUME, Entry::layout())]))
@@ -84,6 +91,20 @@ fn a_block_whose_marking_was_cut_short_is_missed_when_nothing_replaces_it() {
     assert_eq!(marked, Ok(()));
     let (block, marked, _) = mark();
     assert_eq!(marked, Err(UbiError::ReadOnly(ReadOnly::PoolEmpty { block, bad })));
+}
+
+#[test]
+fn many_blocks_of_unknown_volumes_are_sorted_in_time() {
+    const BLOCKS: u32 = 1 << 18;
+    let block = Block { erase_counter: Some(1), content: Content::Stale, scrub: false };
+    let blocks = std::vec![block; BLOCKS as usize];
+    let aliens = (0..BLOCKS).map(|peb| (peb, Compatibility::Preserve)).collect();
+    let evidence = Evidence { aliens, ..Evidence::default() };
+    let mut wear = Wear::new(BLOCKS);
+    let start = Instant::now();
+    sort_blocks(&mut wear, &blocks, &evidence, &DeviceOptions::default());
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    assert!(wear.pebs.iter().all(|peb| peb.state == State::Kept));
 }
 
 #[test]
