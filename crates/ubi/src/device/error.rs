@@ -94,7 +94,8 @@ impl fmt::Display for ReadOnly {
 impl core::error::Error for ReadOnly {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Flash(error) => Some(error),
+            // `Display` shows the error itself, so its source comes next.
+            Self::Flash(error) => error.source(),
             _ => None,
         }
     }
@@ -162,9 +163,10 @@ impl fmt::Display for UbiError {
 impl core::error::Error for UbiError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Attach(error) => Some(error),
-            Self::Flash(error) => Some(error),
-            Self::ReadOnly(why) => Some(why),
+            // `Display` shows these errors themselves, so their sources come next.
+            Self::Attach(error) => error.source(),
+            Self::Flash(error) => error.source(),
+            Self::ReadOnly(why) => why.source(),
             _ => None,
         }
     }

@@ -123,11 +123,24 @@ fn lebs_take_another_block_with_each_change() {
 }
 
 #[test]
-fn an_error_tells_what_the_flash_said() {
-    use core::error::Error as _;
+fn an_error_tells_once_what_the_flash_said() {
+    use core::error::Error;
     let said = flysch_api::flash::FlashError::PowerLost;
-    let error = UbiError::ReadOnly(ReadOnly::Flash(said));
-    let why = error.source().unwrap();
-    assert_eq!(why.source().unwrap().to_string(), said.to_string());
+    let read_only = ReadOnly::Flash(said);
+    let attach = crate::AttachError::NoHeaders;
+    let causes = [said.to_string(), read_only.to_string(), attach.to_string()];
+    let errors = [UbiError::Flash(said), UbiError::ReadOnly(read_only), UbiError::Attach(attach)];
+    let count = |mut error: &dyn Error, cause: &str| {
+        let mut chain = error.to_string();
+        while let Some(source) = error.source() {
+            error = source;
+            chain += &error.to_string();
+        }
+        chain.matches(cause).count()
+    };
+    for (error, cause) in errors.iter().zip(&causes) {
+        assert_eq!(count(error, cause), 1, "{error}");
+    }
+    assert_eq!(count(&read_only, &causes[0]), 1);
     assert!(UbiError::Shape("text").source().is_none());
 }
