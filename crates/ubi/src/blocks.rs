@@ -252,7 +252,9 @@ impl Votes {
     /// What most of them say.
     pub(crate) fn result(&self, peb_size: u32) -> Result<(Offsets, u32), AttachError> {
         let offsets = self.offsets.iter().max_by_key(|vote| *vote.1).map(|vote| *vote.0);
-        let sequence = self.sequences.iter().max_by_key(|vote| *vote.1).map(|vote| *vote.0);
+        // Blocks with 0 belong to whatever image they are in.
+        let known = self.sequences.iter().filter(|vote| *vote.0 != 0);
+        let sequence = known.max_by_key(|vote| *vote.1).map(|vote| *vote.0);
         let (vid_header, data) = offsets.ok_or(AttachError::NoHeaders)?;
         if data >= peb_size {
             return Err(AttachError::Offsets { data, peb_size });

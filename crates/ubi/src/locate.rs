@@ -102,17 +102,24 @@ fn split<F: Flash + ?Sized>(flash: &F, whole: &UbiImage) -> Vec<UbiImage> {
     for sequence in marks.iter().filter_map(|mark| mark.sequence) {
         *counts.entry(sequence).or_insert(0_u32) += 1;
     }
+    let is_unknown = |peb: &u32| marks[*peb as usize].sequence == Some(0);
+    let last_unknown = (0..whole.pebs).rfind(is_unknown).unwrap_or(0);
     let mut images: Vec<UbiImage> = Vec::new();
     let mut table_seen = false;
     let mut last_header = 0;
     for (peb, mark) in (0..).zip(&marks) {
         let Some(sequence) = mark.sequence else { continue };
         let stray = counts[&sequence] == 1 && counts.len() > 1;
-        let new = match images.last() {
+        let new = match images.last_mut() {
             None => true,
-            Some(image) => {
-                !stray && image.image_sequence != sequence || mark.starts_table && table_seen
+            Some(_) if mark.starts_table && table_seen => true,
+            // Blocks with 0, as old implementations left it, belong to any image. Where some are
+            // on both sides, their image is known now.
+            Some(image) if image.image_sequence == 0 && peb < last_unknown && !stray => {
+                image.image_sequence = sequence;
+                false
             }
+            Some(image) => !stray && sequence != 0 && image.image_sequence != sequence,
         };
         if new {
             let start = if images.is_empty() { 0 } else { last_header + 1 };

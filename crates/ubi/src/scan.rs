@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 use flysch_wire::ubi::{
-    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeKind,
-    VolumeRecord, fastmap,
+    Compatibility, EcHeader, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader,
+    VolumeKind, VolumeRecord, fastmap,
 };
 
 use crate::attach_error::AttachError;
@@ -51,12 +51,16 @@ pub(crate) struct Evidence {
     pub(crate) unreadable: Option<u32>,
     /// Two blocks of one LEB with the same sequence number, other than 0.
     pub(crate) equal: Option<(u32, u32)>,
+    /// A block whose header contradicts the record of its volume, or the other blocks of it.
+    pub(crate) mismatch: Option<u32>,
     /// The LEB that was written last, if that write may have been interrupted.
     pub(crate) fresh: Option<Fresh>,
     /// Blocks that were found not to be a copy of a LEB, but may look like one the next time.
     pub(crate) rejected: Vec<u32>,
     /// Blocks of LEBs whose erase was announced and that still hold one.
     pub(crate) announced: Vec<Claim>,
+    /// Why the volume table is not certain, although something is left of it.
+    pub(crate) table_doubt: Option<&'static str>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
 }
@@ -155,17 +159,13 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
         let mut is_announced = false;
         match headers.ec {
-            Ok(ec) => {
+            Ok(ec) if !self.is_ours(&ec) => {
                 let expected = self.reader.image.image_sequence;
-                // Old implementations left it 0.
-                let unknown = self.purpose == Purpose::Write && ec.image_sequence == 0;
-                if ec.image_sequence != expected && !unknown {
-                    let problem =
-                        format!("image_seq {} among blocks of {expected}", ec.image_sequence);
-                    self.note(Severity::Inconsistent, "EC header", problem, place);
-                    return Ok(Content::Foreign);
-                }
+                let problem = format!("image_seq {} among blocks of {expected}", ec.image_sequence);
+                self.note(Severity::Inconsistent, "EC header", problem, place);
+                return Ok(Content::Foreign);
             }
+            Ok(_) => {}
             Err(HeaderError::Erased) if headers.vid.is_err() => {
                 return Ok(self.judge_headless(peb, headers));
             }
@@ -210,6 +210,11 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
     }
 
+    /// Whether a block belongs to this image. Old implementations left the number 0.
+    fn is_ours(&self, ec: &EcHeader) -> bool {
+        [0, self.reader.image.image_sequence].contains(&ec.image_sequence)
+    }
+
     /// What power cuts leave behind; `None` if the block is not such a case.
     fn judge_ruin(&mut self, peb: u32, headers: &Headers) -> Option<Content> {
         let short = Some(HeaderError::Short);
@@ -223,11 +228,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             // An erase that left noise, or one that NOR announces by spoiling both.
             (Err(_), Err(_)) => Some(Content::Erased),
             // Who takes the block looks whether it is erased.
-            (Ok(ec), Err(HeaderError::Erased)) => {
-                let expected = self.reader.image.image_sequence;
-                let ours = ec.image_sequence == expected || ec.image_sequence == 0;
-                ours.then_some(Content::Free)
-            }
+            (Ok(ec), Err(HeaderError::Erased)) => self.is_ours(&ec).then_some(Content::Free),
             // A header that was being written, or an erase that error correction notices.
             (Ok(_), Err(_)) => {
                 let ruin = self.reader.is_ruin(peb, self.offsets.data);
@@ -281,21 +282,22 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         for ((volume, lnum), copies) in &mut claims {
             copies.sort_by_key(|claim| core::cmp::Reverse(claim.vid.sequence));
             self.warn_equal(*volume, *lnum, copies);
-            let mut data = None;
-            while copies.len() > 1 && copies[0].vid.copy {
-                data = self.reader.data_of_copy(copies[0].peb, self.offsets, &copies[0].vid);
+            let (mut data, mut first) = (None, 0);
+            while first + 1 < copies.len() && copies[first].vid.copy {
+                let Claim { peb, vid } = copies[first];
+                data = self.reader.data_of_copy(peb, self.offsets, &vid);
                 if data.is_some() {
                     break;
                 }
-                let unfinished = copies.remove(0);
-                self.reject(&unfinished);
+                self.reject(&copies[first]);
+                first += 1;
             }
-            let winner = copies.remove(0);
-            let older: Vec<u32> = copies.drain(..).map(|loser| loser.peb).collect();
+            let winner = copies[first];
+            let older: Vec<u32> = copies[first + 1..].iter().map(|loser| loser.peb).collect();
             for &loser in &older {
                 self.blocks[loser as usize].content = Content::Stale;
             }
-            copies.push(winner);
+            *copies = alloc::vec![winner];
             if newest.as_ref().is_none_or(|newest| winner.vid.sequence > newest.vid.sequence) {
                 let Claim { peb, vid } = winner;
                 newest = Some(Fresh { peb, vid, data: data.unwrap_or_default(), older });

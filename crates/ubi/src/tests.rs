@@ -10,6 +10,7 @@ use flysch_wire::ubi::{
 };
 
 use super::*;
+use crate::blocks::Claim;
 
 mod votes;
 
@@ -174,6 +175,24 @@ fn the_newer_copy_wins_unless_it_was_not_finished() {
 }
 
 #[test]
+fn many_unfinished_copies_of_a_leb_are_chosen_from_in_time() {
+    const COPIES: u64 = 1 << 17;
+    let mut flash = sample();
+    flash.leb(4, copied(0, 9, b"new!"), b"new?");
+    let reader = crate::blocks::Reader { flash: &flash, image: flash.image() };
+    let offsets = Offsets { vid_header: 64, data: 128 };
+    let mut attach = crate::scan::Attach::new(reader, (offsets, 7), crate::scan::Purpose::Read);
+    attach.scan().unwrap();
+    // As if that many blocks held what block 4 holds.
+    let unfinished = (0..COPIES).map(|at| Claim { peb: 4, vid: copied(0, 9 + at, b"new!") });
+    attach.claims.entry((0, 0)).or_default().extend(unfinished);
+    let start = std::time::Instant::now();
+    attach.choose();
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    assert_eq!(attach.winner(0, 0).map(|claim| claim.peb), Some(2));
+}
+
+#[test]
 fn a_lost_copy_of_the_table_costs_nothing() {
     for lost in 0..2 {
         let mut flash = sample();
@@ -198,6 +217,44 @@ fn a_bad_record_is_taken_from_the_other_copy() {
     let ubi = flash.attach();
     assert_eq!(ubi.volumes()[0].name, b"root");
     assert!(ubi.findings()[0].to_string().contains("record 0"), "{:?}", ubi.findings());
+}
+
+/// Names of the volumes, by id.
+fn names(ubi: &Ubi<Memory>) -> Vec<(u32, &[u8])> {
+    ubi.volumes().iter().map(|volume| (volume.id, &volume.name[..])).collect()
+}
+
+/// [`sample`] with these two tables; the records that `bad` names, by copy and id, are damaged.
+fn tables(copies: [&[&[u8]]; 2], bad: &[(u32, usize)]) -> Memory {
+    let mut flash = sample();
+    for (lnum, copy) in (0..).zip(copies) {
+        let records: Vec<_> = copy.iter().map(|name| VolumeRecord::new(name, 5)).collect();
+        flash.leb(lnum, layout(lnum, 1), &table(&records));
+    }
+    for &(lnum, id) in bad {
+        flash.peb(lnum)[128 + id * 172 + 20] ^= 1;
+    }
+    flash
+}
+
+#[test]
+fn one_whole_copy_of_the_table_counts_and_nothing_of_the_other() {
+    let (old, new): (&[&[u8]], &[&[u8]]) = (&[b"a", b"b"], &[b"b", b"a", b"c"]);
+    let named = |names: &[&'static [u8]]| (0..).zip(names.to_vec()).collect::<Vec<(u32, &[u8])>>();
+    let attached = tables([old, new], &[]).attach();
+    assert_eq!(names(&attached), named(&[b"a", b"b"]));
+    // Record by record this would be two volumes "b".
+    let attached = tables([old, new], &[(0, 0)]).attach();
+    assert_eq!(names(&attached), named(&[b"b", b"a", b"c"]));
+    // Neither is whole.
+    let attached = tables([old, old], &[(0, 0), (1, 1)]).attach();
+    assert_eq!(names(&attached), named(&[b"a", b"b"]));
+    assert!(attached.findings().iter().any(|it| it.problem.contains("neither copy is whole")));
+    // A volume whose record is lost is known by its blocks.
+    let attached = tables([old, old], &[(0, 0), (1, 0)]).attach();
+    assert_eq!(names(&attached), [(0, &b""[..]), (1, b"b")]);
+    assert_eq!(&read(&attached, 0), b"zero");
+    assert!(attached.findings().iter().any(|it| it.severity == Severity::Lost));
 }
 
 #[test]
@@ -286,6 +343,22 @@ fn images_one_behind_the_other_are_told_apart() {
 }
 
 #[test]
+fn blocks_without_an_image_number_belong_to_the_image_they_are_in() {
+    let mut flash = sample();
+    for peb in [0, 2, 3, 4, 7] {
+        let mut ec = EcHeader::parse(flash.peb(peb)).unwrap();
+        ec.image_sequence = 0;
+        flash.put((peb * PEB_SIZE) as usize, &ec.emit());
+    }
+    let images = find_images(&flash, None);
+    assert_eq!(images.iter().map(|i| (i.pebs, i.image_sequence)).collect::<Vec<_>>(), [(8, 7)]);
+    let ubi = flash.attach();
+    assert_eq!((ubi.findings(), ubi.image().image_sequence), (&[][..], 7));
+    assert_eq!((&read(&ubi, 0), &read(&ubi, 2)), (b"zero", b"two\xff"));
+    assert_eq!(ubi.blocks(), sample().attach().blocks());
+}
+
+#[test]
 fn static_volumes_know_their_length_and_their_damage() {
     let mut flash = Memory::erased(6);
     let mut record = VolumeRecord::new(b"kernel", 3).unwrap();
@@ -312,6 +385,93 @@ fn static_volumes_know_their_length_and_their_damage() {
     assert_eq!((findings.len(), findings[0].place.peb), (1, Some(3)));
     flash.peb(2)[64..128].fill(0xff);
     assert!(flash.attach().findings().iter().any(|f| f.to_string().contains("1 of 2 blocks")));
+}
+
+/// A static volume of three LEBs whose blocks have these headers.
+fn fixed(headers: &[VidHeader]) -> Memory {
+    let mut flash = Memory::erased(8);
+    let mut record = VolumeRecord::new(b"kernel", 3).unwrap();
+    record.kind = VolumeKind::Static;
+    let records = table(&[Some(record)]);
+    flash.leb(0, layout(0, 1), &records);
+    flash.leb(1, layout(1, 2), &records);
+    for (peb, vid) in (2..).zip(headers) {
+        flash.leb(peb, *vid, b"tail");
+    }
+    (2 + headers.len() as u32..8).for_each(|peb| flash.free(peb));
+    flash
+}
+
+/// The header of a static volume's block that holds 4 bytes, or all if others follow.
+fn part(lnum: u32, used_ebs: u32, sequence: u64) -> VidHeader {
+    let data_size = if lnum + 1 < used_ebs { LEB_SIZE } else { 4 };
+    let plain = dynamic(0, lnum, sequence);
+    VidHeader { kind: VolumeKind::Static, used_ebs, data_size, data_crc: crc32(b"tail"), ..plain }
+}
+
+#[test]
+fn blocks_that_contradict_the_table_are_named_and_measure_nothing() {
+    let whole = u64::from(LEB_SIZE);
+    for (headers, length, peb, problem) in [
+        // The last LEB says that it belongs to a dynamic volume: it has no used_ebs.
+        (vec![dynamic(0, 0, 3)], whole, 2, "a block of a dynamic volume, but volume 0 is static"),
+        (vec![part(0, 2, 3), dynamic(0, 1, 4)], 2 * whole, 3, "a block of a dynamic volume"),
+        (vec![part(0, 1, 3), part(1, 2, 5)], whole + 4, 2, "used_ebs 1, but 2 in volume 0"),
+        (vec![part(0, 1, 3), part(1, u32::MAX, 5)], 4, 3, "used_ebs 4294967295, but 1"),
+        (vec![VidHeader { data_pad: 8, ..part(0, 1, 3) }], whole, 2, "data_pad 8, but that of"),
+    ] {
+        let flash = fixed(&headers);
+        let ubi = flash.attach();
+        assert_eq!(ubi.volumes()[0].used_bytes, Some(length), "{headers:?}");
+        let found = ubi.findings().iter().find(|it| it.problem.contains(problem));
+        let found = found.unwrap_or_else(|| panic!("{:?}", ubi.findings()));
+        assert_eq!((found.severity, found.place.peb), (Severity::Inconsistent, Some(peb)));
+    }
+    let mut flash = sample();
+    flash.leb(2, part(0, 1, 3), b"zero");
+    let ubi = flash.attach();
+    assert!(ubi.findings()[0].problem.contains("a block of a static volume"));
+    assert_eq!(&read(&ubi, 0), b"zero", "it is served nevertheless");
+}
+
+#[test]
+fn a_fastmap_that_contradicts_the_table_is_no_worse() {
+    let mut flash = with_fastmap();
+    let mut record = VolumeRecord::new(b"root", 5).unwrap();
+    record.kind = VolumeKind::Static;
+    let records = table(&[Some(record)]);
+    (0..2).for_each(|peb| flash.leb(peb, layout(peb, 1), &records));
+    let options = AttachOptions { fastmap: FastmapUse::Use };
+    let ubi = Ubi::attach(flash.clone(), flash.image(), &options).unwrap();
+    assert!(ubi.attached_by_fastmap());
+    let named: Vec<_> = ubi.findings().iter().filter_map(|it| it.place.peb).collect();
+    assert_eq!(named, [2, 3], "{:?}", ubi.findings());
+}
+
+#[test]
+fn a_volume_is_not_larger_than_a_flash_can_be() {
+    let most = u64::from(LEB_SIZE) * (8 + (1 << 18));
+    for (kind, used_ebs) in [(VolumeKind::Dynamic, 0), (VolumeKind::Static, u32::MAX)] {
+        let mut flash = sample();
+        let mut record = VolumeRecord::new(b"root", u32::MAX).unwrap();
+        record.kind = kind;
+        let records = table(&[Some(record)]);
+        (0..2).for_each(|peb| flash.leb(peb, layout(peb, 1), &records));
+        let far = i32::MAX as u32;
+        let data_size = if used_ebs == 0 { 0 } else { LEB_SIZE };
+        for (peb, lnum) in [(2, 0), (3, far)] {
+            let vid = VidHeader { kind, used_ebs, data_size, ..dynamic(0, lnum, 3) };
+            flash.leb(peb, vid, b"zero");
+        }
+        let ubi = flash.attach();
+        let volume = ubi.volume(0).unwrap();
+        assert_eq!(Flash::geometry(&volume).size, most);
+        let lebs = Volume::geometry(&volume).lebs;
+        assert_eq!(u64::from(lebs) * u64::from(LEB_SIZE), most);
+        let beyond = Volume::read(&volume, lebs, 0, &mut [0]);
+        assert_eq!(beyond, Err(flash::FlashError::OutOfRange));
+        assert_eq!(&read(&ubi, 0), b"zero");
+    }
 }
 
 /// Adds a fastmap in PEB 7 to [`sample`]; PEB 6 is in the pool.

@@ -13,8 +13,8 @@ use flysch_wire::ubi::{HeaderError, VID_HEADER_SIZE, VidHeader, VolumeKind, crc3
 use crate::scan::Fresh;
 use crate::{Offsets, UbiImage, VolumeInfo};
 
-/// Unmapped LEBs that a volume may have after its last mapped one: 32 GiB of flash with blocks of
-/// 128 KiB.
+/// LEBs that a volume may have beyond the number of erase blocks, of which an image may lack those
+/// at its end: 32 GiB of flash with blocks of 128 KiB.
 const LEBS_MORE_MAX: u32 = 1 << 18;
 
 /// A volume of an attached image.
@@ -27,6 +27,8 @@ pub struct UbiVolume<F> {
     image: UbiImage,
     offsets: Offsets,
     info: VolumeInfo,
+    /// LEBs that can be read: those reserved, unless the table claims more than there can be.
+    lebs: u32,
     geometry: flash::FlashGeometry,
     /// A block whose content was read while attaching and is not read again.
     fresh: Option<Arc<Fresh>>,
@@ -39,17 +41,19 @@ impl<F: Flash> UbiVolume<F> {
         info: &VolumeInfo,
         fresh: Option<Arc<Fresh>>,
     ) -> Self {
-        let size = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
+        // A damaged table may claim any number, and file systems go through all of them.
+        let lebs = info.reserved_pebs.min(image.pebs.saturating_add(LEBS_MORE_MAX));
+        let size = u64::from(info.leb_size) * u64::from(lebs);
         let below = flash.geometry();
         let geometry = flash::FlashGeometry {
             kind: Kind::UbiVolume,
-            size: info.used_bytes.unwrap_or(size),
+            size: info.used_bytes.map_or(size, |used| used.min(size)),
             erase_size: info.leb_size,
             oob_size: 0,
             oob_available: 0,
             ..*below
         };
-        Self { flash, image, offsets, info: info.clone(), geometry, fresh }
+        Self { flash, image, offsets, info: info.clone(), lebs, geometry, fresh }
     }
 
     /// The volume's record in the volume table.
@@ -161,10 +165,7 @@ impl fmt::Display for LebError {
 
 impl<F: Flash> Volume for UbiVolume<F> {
     fn geometry(&self) -> VolumeGeometry {
-        // A damaged table may claim any number: LEBs far behind the last one are not gone through.
-        let mapped = self.info.map.last().map_or(0, |(lnum, _)| lnum.saturating_add(1));
-        let lebs = self.info.reserved_pebs.min(mapped.saturating_add(LEBS_MORE_MAX));
-        VolumeGeometry { leb_size: self.info.leb_size, lebs, write_size: None }
+        VolumeGeometry { leb_size: self.info.leb_size, lebs: self.lebs, write_size: None }
     }
 
     fn state(&self, lnum: u32) -> LebState {
@@ -178,7 +179,7 @@ impl<F: Flash> Volume for UbiVolume<F> {
         buffer: &mut [u8],
     ) -> Result<Corrected, flash::FlashError> {
         let end = u64::from(offset) + buffer.len() as u64;
-        if lnum >= self.info.reserved_pebs || end > u64::from(self.info.leb_size) {
+        if lnum >= self.lebs || end > u64::from(self.info.leb_size) {
             return Err(flash::FlashError::OutOfRange);
         }
         if let Some(data) = self.fresh(lnum) {
@@ -218,19 +219,25 @@ impl<F: Flash> Flash for UbiVolume<F> {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::FlashError> {
         self.geometry.check(offset, buffer.len())?;
-        let mut corrected = Corrected::NONE;
-        let mut at = offset;
-        let mut rest = buffer;
+        let (mut corrected, mut failed) = (Corrected::NONE, None);
+        let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let lnum = self.geometry.block_of(at);
             let inside = (at % u64::from(self.info.leb_size)) as u32;
             let length = rest.len().min((self.info.leb_size - inside) as usize);
             let (part, behind) = rest.split_at_mut(length);
-            corrected += Volume::read(self, lnum, inside, part)?;
-            at += length as u64;
-            rest = behind;
+            match Volume::read(self, lnum, inside, part) {
+                Ok(found) => corrected += found,
+                // The bytes are there all the same, and so are those behind them. The offset is
+                // one of this volume, not of the flash below.
+                Err(flash::FlashError::Uncorrectable { .. }) => {
+                    failed.get_or_insert(flash::FlashError::Uncorrectable { offset: at });
+                }
+                Err(error) => return Err(error),
+            }
+            (at, rest) = (at + length as u64, behind);
         }
-        Ok(corrected)
+        failed.map_or(Ok(corrected), Err)
     }
 
     fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {

@@ -240,8 +240,13 @@ fn recognise_ubifs(bytes: &[u8]) -> Option<Content> {
     let format = ubifs::BranchFormat::default();
     match ubifs::Node::parse(bytes, format).ok()?.1 {
         ubifs::Node::Superblock(superblock) if header.kind == ubifs::NodeKind::Superblock => {
-            let size = u64::from(superblock.leb_count) * u64::from(superblock.leb_size);
-            Some(Content::Ubifs { size, leb_size: superblock.leb_size })
+            let ubifs::Superblock { leb_size, leb_count, .. } = superblock;
+            // Blocks of 0 bytes cannot be counted. Whoever mounts it checks all the rest, and says
+            // what is wrong.
+            let sizes = ubifs::LEB_SIZE_MIN..=ubifs::LEB_SIZE_MAX;
+            let is_possible = sizes.contains(&leb_size) && leb_count > 0;
+            let size = u64::from(leb_count) * u64::from(leb_size);
+            is_possible.then_some(Content::Ubifs { size, leb_size })
         }
         _ => None,
     }

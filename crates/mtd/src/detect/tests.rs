@@ -108,6 +108,50 @@ fn erased_blocks_at_the_front_are_part_of_a_jffs2() {
     assert_eq!(plain_regions(&image, &Hints::default()).unwrap()[0].range, 5 << 16..size);
 }
 
+fn ubifs_image(leb_size: u32, leb_count: u32) -> Vec<u8> {
+    let superblock = ubifs::Superblock {
+        key_hash: 0,
+        key_format: 0,
+        flags: ubifs::SuperblockFlags::default(),
+        min_io_size: 8,
+        leb_size,
+        leb_count,
+        leb_count_max: leb_count,
+        bud_bytes_max: 0,
+        log_lebs: 2,
+        lpt_lebs: 2,
+        orphan_lebs: 1,
+        journal_heads: 1,
+        fanout: 8,
+        lsave_count: 256,
+        format_version: 4,
+        default_compression: 0,
+        reserved_owner: 0,
+        reserved_group: 0,
+        reserved_size: 0,
+        time_granularity: 1,
+        uuid: [0; 16],
+        ro_compat_version: 0,
+        hmac: [0; ubifs::HASH_MAX],
+        hmac_wkm: [0; ubifs::HASH_MAX],
+        hash_algorithm: 0,
+        master_hash: [0; ubifs::HASH_MAX],
+    };
+    let mut image = vec![0xFF; 1 << 18];
+    ubifs::Node::Superblock(superblock).emit(1, ubifs::Group::None, &mut image);
+    image
+}
+
+#[test]
+fn a_ubifs_without_room_is_none() {
+    let found = |image: &Vec<u8>| plain_regions(image, &Hints::default()).unwrap();
+    let good = found(&ubifs_image(16 << 10, 16));
+    assert_eq!((good[0].range.clone(), good[0].geometry.erase_size), (0..1 << 18, 16 << 10));
+    for (leb_size, leb_count) in [(0, 16), (8, 16), (u32::MAX, 16), (16 << 10, 0)] {
+        assert_eq!(found(&ubifs_image(leb_size, leb_count)), [], "{leb_size} {leb_count}");
+    }
+}
+
 #[test]
 fn headers_of_ubi_tell_block_page_and_sub_page() {
     for (erase_size, vid, data, page, sub_page, kind) in [

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use flysch_api::flash::FlashError;
 use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
 use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME, VidHeader, VolumeKind, VolumeRecord, crc32};
 
@@ -90,9 +91,13 @@ impl Volumes {
         found.map(|(&id, _)| id)
     }
 
-    /// A header for a LEB, without sequence number.
+    /// A header for a LEB, without sequence number; fails if the volume has no such LEB, whose
+    /// block would be in no map.
     pub(super) fn header(&self, volume: u32, lnum: u32) -> Result<VidHeader, UbiError> {
         let entry = self.entry(volume)?;
+        if lnum as usize >= entry.map.len() {
+            return Err(UbiError::Flash(FlashError::OutOfRange));
+        }
         Ok(VidHeader {
             kind: entry.kind,
             copy: false,

@@ -13,7 +13,8 @@ use crate::AttachError;
 pub enum ReadOnly {
     /// A block went bad and no block was left to replace it.
     PoolEmpty {
-        /// The block; it is not marked bad, because it could not be replaced.
+        /// The block. It is not marked bad, because it could not be replaced, unless it was marked
+        /// before.
         block: u32,
         /// Blocks that are marked bad.
         bad: u32,
@@ -29,6 +30,11 @@ pub enum ReadOnly {
     WornOut {
         /// The block.
         block: u32,
+    },
+    /// The sequence numbers, by which the newest copy of a LEB is known, are used up.
+    SequenceEnd {
+        /// The last one.
+        sequence: u64,
     },
     /// The flash failed in a way that using another block does not help.
     Flash(flash::FlashError),
@@ -64,6 +70,12 @@ impl fmt::Display for ReadOnly {
             Self::WornOut { block } => {
                 write!(f, "erase block {block} reached the largest erase counter")
             }
+            Self::SequenceEnd { sequence } => {
+                write!(
+                    f,
+                    "sequence number {sequence:#x} is the last one; copy the data to another chip"
+                )
+            }
             Self::Flash(error) => write!(f, "{error}"),
             Self::Fastmap { block } => write!(
                 f,
@@ -82,7 +94,8 @@ impl fmt::Display for ReadOnly {
 impl core::error::Error for ReadOnly {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Flash(error) => Some(error),
+            // `Display` shows the error itself, so its source comes next.
+            Self::Flash(error) => error.source(),
             _ => None,
         }
     }
@@ -150,9 +163,10 @@ impl fmt::Display for UbiError {
 impl core::error::Error for UbiError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Attach(error) => Some(error),
-            Self::Flash(error) => Some(error),
-            Self::ReadOnly(why) => Some(why),
+            // `Display` shows these errors themselves, so their sources come next.
+            Self::Attach(error) => error.source(),
+            Self::Flash(error) => error.source(),
+            Self::ReadOnly(why) => why.source(),
             _ => None,
         }
     }

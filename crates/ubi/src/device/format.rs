@@ -3,11 +3,14 @@
 use alloc::vec::Vec;
 
 use flysch_api::flash::{FlashError, FlashMut};
-use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, VID_HEADER_SIZE};
+use flysch_wire::ubi::{EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, VID_HEADER_SIZE};
 
 use super::io::Io;
 use super::{DeviceOptions, ReadOnly, UbiDevice, UbiError, open};
 use crate::Offsets;
+
+/// The largest erase counter.
+const COUNTER_MAX: u32 = ERASE_COUNTER_MAX as u32;
 
 /// How a flash is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +20,8 @@ pub struct FormatOptions {
     /// Offset of the identifier header, bytes; `None` for the next unit that can be programmed
     /// separately.
     pub vid_header_offset: Option<u32>,
-    /// Value for every erase counter; `None` keeps and increments those found, and uses their mean
-    /// for the others.
+    /// Value for every erase counter, at most 0x7FFFFFFF; `None` keeps and increments those found,
+    /// and uses their mean for the others.
     pub erase_counter: Option<u32>,
 }
 
@@ -34,13 +37,16 @@ impl<F: FlashMut> UbiDevice<F> {
     /// erased are marked bad.
     ///
     /// # Errors
-    /// [`UbiError::Shape`] with nothing done; [`UbiError::ReadOnly`] or [`UbiError::Flash`]
-    /// partway.
+    /// [`UbiError::Shape`], [`UbiError::Invalid`] with nothing done; [`UbiError::ReadOnly`] or
+    /// [`UbiError::Flash`] partway.
     pub fn format(
         mut flash: F,
         format: &FormatOptions,
         options: &DeviceOptions,
     ) -> Result<Self, UbiError> {
+        if format.erase_counter.is_some_and(|counter| counter > COUNTER_MAX) {
+            return Err(UbiError::Invalid("the erase counter must not be above 0x7FFFFFFF"));
+        }
         let mut image = open::whole(flash.geometry(), options)?;
         image.image_sequence = format.image_sequence;
         let offsets = offsets(&flash, format, options)?;
@@ -53,7 +59,8 @@ impl<F: FlashMut> UbiDevice<F> {
             if io.flash.is_bad(peb)? {
                 continue;
             }
-            let counted = found.unwrap_or(mean).saturating_add(1);
+            // A larger one would make the header invalid.
+            let counted = found.unwrap_or(mean).saturating_add(1).min(COUNTER_MAX);
             let erase_counter = format.erase_counter.unwrap_or(counted);
             match io.erase_only(peb).and_then(|()| io.write_ec(peb, erase_counter)) {
                 Ok(()) => {}

@@ -94,7 +94,7 @@ impl<F: FlashMut> Lebs<F> {
     ) -> Result<u32, UbiError> {
         for _ in 0..=BLOCK_TRIES {
             let peb = self.allocate()?;
-            vid.sequence = self.pebs.next_sequence();
+            vid.sequence = self.pebs.next_sequence()?;
             let written = self.pebs.io.write_vid(peb, &vid);
             match written.and_then(|()| self.pebs.io.write_data(peb, offset, data)) {
                 Ok(()) => return Ok(peb),
@@ -293,6 +293,22 @@ impl<F: FlashMut> Lebs<F> {
         self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
         self.change_leb(LAYOUT_VOLUME, 1, &bytes)?;
         self.pebs.drain()
+    }
+
+    /// [`write_table`](Self::write_table) with records that reserve `blocks` more than before. They
+    /// are handed out first, so that a block that goes bad meanwhile is not replaced by one that
+    /// the table promises to a volume: such a table would be refused at the next attach.
+    pub(super) fn write_reserving(
+        &mut self,
+        blocks: u32,
+        records: &Records,
+    ) -> Result<(), UbiError> {
+        self.pebs.hand_out(blocks)?;
+        let written = self.write_table(records);
+        if written.is_err() {
+            self.pebs.give_back(blocks);
+        }
+        written
     }
 
     /// The LEBs of a volume that was being updated have been discarded, whatever a fastmap says;

@@ -114,7 +114,7 @@ impl<F: FlashMut> Lebs<F> {
         };
         let copy = !data.is_empty();
         let (data_size, data_crc) = if copy { (data.len() as u32, crc32(data)) } else { (0, 0) };
-        let sequence = self.pebs.next_sequence();
+        let sequence = self.pebs.next_sequence()?;
         let vid = VidHeader { copy, data_size, data_crc, sequence, ..*old };
         let written = self
             .pebs

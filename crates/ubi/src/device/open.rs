@@ -1,5 +1,6 @@
 //! Attaching for writing: judges the scan as Linux does, and repairs.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -15,7 +16,7 @@ use super::entries::{Entry, UNMAPPED, Volumes};
 use super::fastmap::Fastmaps;
 use super::io::{Io, Shape};
 use super::lebs::Lebs;
-use super::pebs::Pebs;
+use super::pebs::{Pebs, SEQUENCE_WATERMARK};
 use super::volumes::table_bytes;
 use super::wear::{State, Wear};
 use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiDevice, UbiError};
@@ -197,6 +198,24 @@ fn refuse<F: Flash>(
              extract what is readable and format the flash"
         )));
     }
+    if ubi.sequence_max() >= SEQUENCE_WATERMARK {
+        return Err(UbiError::Refused(format!(
+            "a block has sequence number {:#x}, which leaves none for newer ones; extract what is \
+             readable and format the flash",
+            ubi.sequence_max()
+        )));
+    }
+    if let Some(peb) = evidence.mismatch {
+        return Err(UbiError::Refused(format!(
+            "the header of erase block {peb} contradicts the volume table; extract what is \
+             readable and format the flash"
+        )));
+    }
+    if let Some(doubt) = evidence.table_doubt {
+        return Err(UbiError::Refused(format!(
+            "{doubt}; extract what is readable and format the flash"
+        )));
+    }
     let count = |wanted: fn(&Content) -> bool| {
         ubi.blocks().iter().filter(|block| wanted(&block.content)).count() as u32
     };
@@ -228,7 +247,7 @@ fn refuse<F: Flash>(
 }
 
 /// Puts each block where it belongs; returns the blocks of the fastmap.
-fn sort_blocks(
+pub(super) fn sort_blocks(
     wear: &mut Wear,
     blocks: &[Block],
     evidence: &Evidence,
@@ -238,6 +257,7 @@ fn sort_blocks(
     let (sum, count) =
         known.fold((0_u64, 0_u64), |(sum, count), ec| (sum + u64::from(ec), count + 1));
     let mean = sum.checked_div(count).unwrap_or(0) as u32;
+    let aliens: BTreeSet<u32> = evidence.aliens.iter().map(|alien| alien.0).collect();
     let mut fastmap = Vec::new();
     for (peb, block) in (0..).zip(blocks) {
         wear.pebs[peb as usize].erase_counter = block.erase_counter.unwrap_or(mean);
@@ -253,9 +273,7 @@ fn sort_blocks(
                     wear.add_scrub(peb);
                 }
             }
-            Content::Stale if evidence.aliens.iter().any(|alien| alien.0 == peb) => {
-                wear.set_aside(peb, State::Kept);
-            }
+            Content::Stale if aliens.contains(&peb) => wear.set_aside(peb, State::Kept),
             Content::Corrupt(_) if !options.erase_corrupt => wear.set_aside(peb, State::Kept),
             Content::Fastmap => {
                 wear.set_aside(peb, State::Fastmap);
@@ -335,14 +353,18 @@ impl<F: FlashMut> UbiDevice<F> {
             return Ok(());
         };
         record.flags = VolumeFlags(record.flags.0 & !VolumeFlags::AUTORESIZE.0);
-        record.reserved_pebs += self.account().available;
+        // Blocks from before an earlier shrinking must be gone. A block that goes bad now is
+        // replaced by an available one, so these are counted afterwards.
+        self.lebs.pebs.begin()?;
+        self.lebs.pebs.drain()?;
+        let available = self.lebs.pebs.account.available;
+        record.reserved_pebs += available;
         let lebs = record.reserved_pebs;
-        self.lebs.write_table(&records)?;
+        self.lebs.write_reserving(available, &records)?;
         self.lebs.volumes.set_records(&records);
         if let Some(entry) = self.lebs.volumes.get_mut(id) {
             entry.map.resize(lebs as usize, UNMAPPED);
         }
-        self.lebs.pebs.hand_out(self.account().available);
         Ok(())
     }
 }

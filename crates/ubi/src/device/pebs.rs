@@ -1,6 +1,7 @@
 //! Physical erase blocks as a device uses them: taking, erasing, discarding and marking them bad,
 //! and which of them form a fastmap.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{self, FlashMut};
@@ -17,6 +18,11 @@ use super::pools::Sizes;
 use super::wear::{State, Wear};
 use super::{Account, DeviceOptions, ReadOnly, Statistics, UbiError};
 use crate::scan::Believed;
+
+/// Sequence numbers from here on are not used. At 10 000 headers a second they are reached after
+/// 58 million years, so a number beyond is damage; after the last one, older copies of LEBs would
+/// win. UBIFS draws the same line (Linux `SQNUM_WATERMARK`); UBI in Linux has none.
+pub(super) const SEQUENCE_WATERMARK: u64 = 0xffff_ffff_ff00_0000;
 
 /// All erase blocks.
 #[derive(Debug)]
@@ -60,9 +66,15 @@ impl<F: FlashMut> Pebs<F> {
         UbiError::ReadOnly(*self.read_only.get_or_insert(why))
     }
 
-    pub(super) fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
+    /// The number of the next header to be written.
+    pub(super) fn next_sequence(&mut self) -> Result<u64, UbiError> {
+        match self.sequence.checked_add(1).filter(|next| *next < SEQUENCE_WATERMARK) {
+            Some(next) => {
+                self.sequence = next;
+                Ok(next)
+            }
+            None => Err(self.stop(ReadOnly::SequenceEnd { sequence: self.sequence })),
+        }
     }
 
     /// Erases every discarded block.
@@ -127,9 +139,14 @@ impl<F: FlashMut> Pebs<F> {
 
     /// A block was being marked bad when power was lost: the marker may be incomplete.
     pub(super) fn mark_again(&mut self, peb: u32) -> Result<(), UbiError> {
+        let Account { bad, bad_reserved, available, .. } = self.account;
         let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
-        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
+        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))?;
+        if bad_reserved == 0 && available == 0 {
+            return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
+        }
+        Ok(())
     }
 
     /// Notes that a block is marked bad.
@@ -232,7 +249,7 @@ impl<F: FlashMut> Pebs<F> {
         bytes: &[u8],
     ) -> Result<bool, UbiError> {
         for (lnum, &peb) in (0..).zip(blocks) {
-            let vid = self.fastmap_header(lnum);
+            let vid = self.fastmap_header(lnum)?;
             let written = self.io.write_vid(peb, &vid);
             if !self.is_programmed(written)? {
                 return Ok(false);
@@ -260,8 +277,8 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    pub(super) fn fastmap_header(&mut self, lnum: u32) -> VidHeader {
-        VidHeader {
+    pub(super) fn fastmap_header(&mut self, lnum: u32) -> Result<VidHeader, UbiError> {
+        Ok(VidHeader {
             kind: VolumeKind::Dynamic,
             copy: false,
             compatibility: Compatibility::Delete,
@@ -271,8 +288,8 @@ impl<F: FlashMut> Pebs<F> {
             used_ebs: 0,
             data_pad: 0,
             data_crc: 0,
-            sequence: self.next_sequence(),
-        }
+            sequence: self.next_sequence()?,
+        })
     }
 
     /// The block information of a fastmap: the header, the pools and all erase counters; returns
@@ -373,10 +390,21 @@ impl<F: FlashMut> Pebs<F> {
         limit.saturating_sub(self.account.bad).saturating_sub(self.account.bad_reserved)
     }
 
-    /// Blocks that a volume gets, out of those available.
-    pub(super) fn hand_out(&mut self, blocks: u32) {
+    /// Fails if fewer blocks than these are available to volumes.
+    pub(super) fn check_available(&self, blocks: u32) -> Result<(), UbiError> {
+        let available = self.account.available;
+        if blocks > available {
+            return Err(UbiError::NoSpace { wanted: blocks, available });
+        }
+        Ok(())
+    }
+
+    /// Blocks that a volume gets, out of those available; fails if there are fewer.
+    pub(super) fn hand_out(&mut self, blocks: u32) -> Result<(), UbiError> {
+        self.check_available(blocks)?;
         self.account.available -= blocks;
         self.account.reserved += blocks;
+        Ok(())
     }
 
     /// Blocks that no volume needs any more; the reserve for bad blocks gets them first.
@@ -388,7 +416,7 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// A free block; if there is none, the first one in the erase queue that is not in `older`.
-    pub(super) fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, UbiError> {
+    pub(super) fn spare_block(&mut self, older: &BTreeSet<u32>) -> Result<Option<u32>, UbiError> {
         loop {
             let range = self.options.wear_threshold.saturating_mul(2);
             if let Some(peb) = self.wear.take().or_else(|| self.wear.take_worn(range)) {

@@ -4,7 +4,7 @@
 //! have been discarded and its block erased; then the LEB is not mapped.
 
 use flysch_api::flash::{self, FlashMut};
-use flysch_wire::ubi::HeaderError;
+use flysch_wire::ubi::{HeaderError, VidHeader};
 
 use super::UbiError;
 use super::entries::UNMAPPED;
@@ -25,8 +25,9 @@ impl<F: FlashMut> Pebs<F> {
         Reader { flash: &self.io.flash, image: self.io.shape.image }
     }
 
-    /// As a scan judges it; `None` if the headers cannot be read at all.
-    fn look(&self, peb: u32, mapped: (u32, u32)) -> Option<Held> {
+    /// As a scan judges it; `None` if the headers cannot be read at all. Where a header must say
+    /// the same as that of a block just written to the LEB, it is compared with `expected`.
+    fn look(&self, peb: u32, expected: &VidHeader) -> Option<Held> {
         let offsets = self.io.shape.offsets;
         let headers = self.reader().headers(peb, offsets);
         if headers.bad {
@@ -40,11 +41,12 @@ impl<F: FlashMut> Pebs<F> {
         if headers.ec.err() == short || headers.vid.err() == short {
             return None;
         }
+        let key = |vid: &VidHeader| (vid.volume, vid.lnum, vid.kind, vid.data_pad);
         Some(match (headers.ec, headers.vid) {
             (Err(HeaderError::Erased), _) | (_, Err(HeaderError::Erased)) | (Err(_), Err(_)) => {
                 Held::Nothing
             }
-            (_, Ok(vid)) if (vid.volume, vid.lnum) == mapped => Held::Mapped,
+            (_, Ok(vid)) if key(&vid) == key(expected) => Held::Mapped,
             (_, Ok(_)) => Held::SomethingElse,
             (Ok(_), Err(_)) if self.reader().is_ruin(peb, offsets.data) => Held::Nothing,
             // Only the header is damaged: the map knows better.
@@ -82,7 +84,8 @@ impl<F: FlashMut> Lebs<F> {
             return Ok(None);
         }
         let offset = self.pebs.reader().start(peb);
-        match self.pebs.look(peb, (volume, lnum)) {
+        let Ok(expected) = self.volumes.header(volume, lnum) else { return Ok(None) };
+        match self.pebs.look(peb, &expected) {
             Some(Held::Mapped) => {
                 wear.unseen.clear(peb);
                 Ok(Some(peb))

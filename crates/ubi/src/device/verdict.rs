@@ -62,10 +62,11 @@ impl<F: FlashMut> Lebs<F> {
             return Ok(());
         }
         self.pebs.begin()?;
+        let older = fresh.older.iter().copied().collect();
         for _ in 0..=BLOCK_TRIES {
             // Never so: two blocks are reserved for changes and moves.
-            let Some(peb) = self.pebs.spare_block(&fresh.older)? else { return Ok(()) };
-            let vid = VidHeader { sequence: self.pebs.next_sequence(), ..fresh.vid };
+            let Some(peb) = self.pebs.spare_block(&older)? else { return Ok(()) };
+            let vid = VidHeader { sequence: self.pebs.next_sequence()?, ..fresh.vid };
             let written = self.pebs.io.write_vid(peb, &vid);
             match written.and_then(|()| self.pebs.io.write_data(peb, 0, &fresh.data)) {
                 Ok(()) => {

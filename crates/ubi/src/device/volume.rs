@@ -7,6 +7,7 @@ use flysch_api::flash::{Corrected, FlashError, FlashMut};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubi::VolumeKind;
 
+use super::entries::Entry;
 use super::{UbiDevice, UbiError};
 
 /// A volume of a device, written through [`VolumeMut`]: `D` is `&mut UbiDevice<F>` for one of
@@ -15,8 +16,8 @@ use super::{UbiDevice, UbiError};
 pub struct DeviceVolume<D, F> {
     device: D,
     id: u32,
+    /// As it was opened.
     geometry: VolumeGeometry,
-    kind: VolumeKind,
     flash: PhantomData<fn() -> F>,
 }
 
@@ -52,7 +53,7 @@ impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> DeviceVolume<D, F> {
             lebs: record.reserved_pebs,
             write_size: Some(inner.write_size()),
         };
-        Ok(Self { device, id, geometry, kind: record.kind, flash: PhantomData })
+        Ok(Self { device, id, geometry, flash: PhantomData })
     }
 
     /// The volume's id.
@@ -75,18 +76,23 @@ impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> DeviceVolume<D, F> {
         self.device
     }
 
-    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<(), FlashError> {
+    /// The volume as it is now, if it has this range: [`device_mut`](Self::device_mut) may have
+    /// changed it since it was opened.
+    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<&Entry, FlashError> {
+        let device = self.device();
+        let entry = device.lebs.volumes.get(self.id).ok_or(FlashError::OutOfRange)?;
         let end = u64::from(offset) + len as u64;
-        if lnum >= self.geometry.lebs || end > u64::from(self.geometry.leb_size) {
+        let leb_size = device.leb_size() - entry.data_pad;
+        if lnum as usize >= entry.map.len() || end > u64::from(leb_size) {
             return Err(FlashError::OutOfRange);
         }
-        Ok(())
+        Ok(entry)
     }
 
     fn check_write(&self, lnum: u32, offset: u32, len: usize) -> Result<(), FlashError> {
-        self.check(lnum, offset, len)?;
+        let entry = self.check(lnum, offset, len)?;
         let unit = self.geometry.write_size.unwrap_or(1);
-        if self.kind == VolumeKind::Static {
+        if entry.kind == VolumeKind::Static {
             return Err(FlashError::WriteProtected);
         }
         if !offset.is_multiple_of(unit) || !len.is_multiple_of(unit as usize) {

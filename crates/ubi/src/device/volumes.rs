@@ -53,16 +53,13 @@ impl<F: FlashMut> UbiDevice<F> {
         if self.find(new.name).is_some() {
             return Err(name_taken(new.name));
         }
-        let available = self.account().available;
-        if new.lebs > available {
-            return Err(UbiError::NoSpace { wanted: new.lebs, available });
-        }
+        self.lebs.pebs.check_available(new.lebs)?;
         self.lebs.pebs.begin()?;
         // Blocks of a volume that had this id before must be gone.
         self.lebs.pebs.drain()?;
         let mut records = self.lebs.volumes.table_records();
         records.insert(id, record);
-        self.lebs.write_table(&records)?;
+        self.lebs.write_reserving(new.lebs, &records)?;
         let entry = Entry {
             record: Some(record),
             kind: record.kind,
@@ -72,7 +69,6 @@ impl<F: FlashMut> UbiDevice<F> {
             map: alloc::vec![UNMAPPED; record.reserved_pebs as usize],
         };
         self.lebs.volumes.insert(id, entry);
-        self.lebs.pebs.hand_out(new.lebs);
         self.lebs.volumes_changed()?;
         Ok(id)
     }
@@ -156,20 +152,18 @@ impl<F: FlashMut> UbiDevice<F> {
         if lebs == 0 || record.kind == VolumeKind::Static && u64::from(lebs) < used {
             return Err(UbiError::Invalid("the new size is too small for the volume's content"));
         }
-        let available = self.account().available;
-        if lebs.saturating_sub(old) > available {
-            return Err(UbiError::NoSpace { wanted: lebs - old, available });
-        }
+        let more = lebs.saturating_sub(old);
+        self.lebs.pebs.check_available(more)?;
         if lebs == old {
             return Ok(());
         }
         record.reserved_pebs = lebs;
         self.lebs.pebs.begin()?;
-        if lebs > old {
+        if more > 0 {
             // Blocks from before an earlier shrinking must be gone.
             self.lebs.pebs.drain()?;
         }
-        self.lebs.write_table(&records)?;
+        self.lebs.write_reserving(more, &records)?;
         self.lebs.volumes.set_records(&records);
         for lnum in lebs..old {
             self.lebs.unmap_leb(id, lnum)?;
@@ -177,11 +171,7 @@ impl<F: FlashMut> UbiDevice<F> {
         if let Some(entry) = self.lebs.volumes.get_mut(id) {
             entry.map.resize(lebs as usize, UNMAPPED);
         }
-        if lebs > old {
-            self.lebs.pebs.hand_out(lebs - old);
-        } else {
-            self.lebs.pebs.give_back(old - lebs);
-        }
+        self.lebs.pebs.give_back(old.saturating_sub(lebs));
         self.lebs.volumes_changed()
     }
 

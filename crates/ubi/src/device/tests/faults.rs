@@ -3,6 +3,7 @@
 use std::string::ToString;
 
 use flysch_api::flash::FlashError;
+use flysch_wire::ubi::{LAYOUT_VOLUME, VolumeFlags};
 
 use super::*;
 
@@ -138,6 +139,90 @@ fn the_reserve_is_twenty_of_1024_and_shrinks() {
     let mut flash = Ram::nand(1000);
     (0..5).for_each(|block| flash.mark_factory_bad(block * 7));
     assert_eq!(format(flash).account().bad_reserved, 15);
+}
+
+/// A device with a volume of 4 LEBs, and two blocks that wait for an erase that will fail; one
+/// block is reserved for that.
+fn with_failing_erases() -> (UbiDevice<Ram>, u32) {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    assert_eq!(device.account().bad_reserved, 1);
+    for lnum in 0..2 {
+        change(&mut device, id, lnum, &data(1, 512));
+    }
+    fail_erases(&mut device, id);
+    (0..2).for_each(|lnum| change(&mut device, id, lnum, &data(2, 512)));
+    (device, id)
+}
+
+/// The next erases of the blocks of LEB 0 and 1 fail.
+fn fail_erases(device: &mut UbiDevice<Ram>, volume: u32) {
+    for lnum in 0..2 {
+        let peb = device.lebs.peb_of(volume, lnum).unwrap();
+        device.flash_mut().endurance[peb as usize] = 0;
+    }
+}
+
+/// Whatever went wrong, the volumes fit the flash when it is attached again.
+fn assert_volumes_fit(flash: Ram) -> UbiDevice<Ram> {
+    let device = attach(flash);
+    let account = device.account();
+    let volumes: u32 = device.volumes().map(|volume| volume.reserved_pebs).sum();
+    assert_eq!(account.reserved, volumes + 4);
+    assert_eq!(account.reserved + account.bad_reserved + account.available + account.bad, 40);
+    device
+}
+
+#[test]
+fn blocks_that_go_bad_are_not_promised_to_a_volume() {
+    let (device, id) = with_failing_erases();
+    let available = device.account().available;
+    let space = UbiError::NoSpace { wanted: available, available: available - 1 };
+    let is_whole = |device: UbiDevice<Ram>| {
+        assert_eq!((device.account().bad, device.read_only()), (2, None));
+        assert_eq!(device.account().available, available - 1);
+        assert_eq!(assert_volumes_fit(device.into_flash()).account().available, available - 1);
+    };
+    let mut created = device;
+    assert_eq!(created.create(&NewVolume::dynamic(b"w", available)), Err(space.clone()));
+    is_whole(created);
+    let mut grown = with_failing_erases().0;
+    assert_eq!(grown.resize(id, 4 + available), Err(space));
+    is_whole(grown);
+}
+
+#[test]
+fn blocks_that_go_bad_while_the_table_is_written_are_not_promised_to_a_volume() {
+    type Step = fn(&mut UbiDevice<Ram>, u32) -> Result<(), UbiError>;
+    let create: Step =
+        |device, available| device.create(&NewVolume::dynamic(b"w", available)).map(drop);
+    let grow: Step = |device, available| device.resize(0, 4 + available);
+    for step in [create, grow] {
+        let mut device = format(Ram::nand(40));
+        device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+        fail_erases(&mut device, LAYOUT_VOLUME);
+        let available = device.account().available;
+        let error = step(&mut device, available).unwrap_err();
+        assert!(matches!(error, UbiError::ReadOnly(ReadOnly::PoolEmpty { bad: 1, .. })), "{error}");
+        // The first copy of the table decides, and it was written.
+        assert_eq!(assert_volumes_fit(device.into_flash()).account().available, 0);
+    }
+}
+
+#[test]
+fn a_volume_flagged_so_does_not_grow_by_blocks_that_go_bad() {
+    let (mut device, id) = with_failing_erases();
+    let mut records = device.lebs.volumes.table_records();
+    records.get_mut(&id).unwrap().flags = VolumeFlags::AUTORESIZE;
+    // The failures come when it is attached.
+    let queue = core::mem::take(&mut device.lebs.pebs.wear.queue);
+    device.lebs.write_table(&records).unwrap();
+    assert!(queue.len() >= 2 && device.account().bad == 0);
+    let flash = device.into_flash();
+    let device = attach(flash);
+    let info = device.info(id).unwrap();
+    assert_eq!((device.account().bad, device.account().available, info.reserved_pebs), (2, 0, 34));
+    assert_volumes_fit(device.into_flash());
 }
 
 #[test]

@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::string::ToString;
+use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use flysch_wire::ubi::LAYOUT_VOLUME;
 use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
+use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME};
 
 use super::*;
 use crate::device::entries::{Entry, UNMAPPED, Volumes};
+use crate::device::open::sort_blocks;
 use crate::device::wear::{State, Wear};
+use crate::scan::Evidence;
+use crate::{Block, Content};
+
+/// A small part of what it takes to compare all blocks with all blocks.
+const IN_TIME: Duration = Duration::from_secs(5);
 
 fn volumes() -> Volumes {
     Volumes::new(BTreeMap::from([(LAYOUT_VOLUME, Entry::layout())]))
@@ -59,7 +66,8 @@ fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
     assert_eq!(pebs.wear.state(peb), State::Bad);
     assert_eq!(pebs.account.bad, before.bad + 1);
     assert_eq!(pebs.account.bad_reserved, before.bad_reserved - 1);
-    pebs.hand_out(pebs.account.available);
+    pebs.hand_out(pebs.account.available).unwrap();
+    assert_eq!(pebs.hand_out(1), Err(UbiError::NoSpace { wanted: 1, available: 0 }));
     pebs.account.bad_reserved = 0;
     let peb = pebs.wear.take().unwrap();
     pebs.io.flash.endurance[peb as usize] = 0;
@@ -67,6 +75,36 @@ fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
     assert_eq!(pebs.erase_block(peb, false), Err(UbiError::ReadOnly(why)));
     assert_eq!(pebs.begin(), Err(UbiError::ReadOnly(why)));
     assert_eq!(pebs.wear.state(peb), State::Kept);
+}
+
+#[test]
+fn a_block_whose_marking_was_cut_short_is_missed_when_nothing_replaces_it() {
+    let mut device = format(Ram::nand(64));
+    let pebs = &mut device.lebs.pebs;
+    pebs.account.bad_reserved = 1;
+    pebs.hand_out(pebs.account.available).unwrap();
+    let mut mark = || {
+        let peb = pebs.wear.take().unwrap();
+        (peb, pebs.mark_again(peb), pebs.account.bad)
+    };
+    let (_, marked, bad) = mark();
+    assert_eq!(marked, Ok(()));
+    let (block, marked, _) = mark();
+    assert_eq!(marked, Err(UbiError::ReadOnly(ReadOnly::PoolEmpty { block, bad })));
+}
+
+#[test]
+fn many_blocks_of_unknown_volumes_are_sorted_in_time() {
+    const BLOCKS: u32 = 1 << 18;
+    let block = Block { erase_counter: Some(1), content: Content::Stale, scrub: false };
+    let blocks = std::vec![block; BLOCKS as usize];
+    let aliens = (0..BLOCKS).map(|peb| (peb, Compatibility::Preserve)).collect();
+    let evidence = Evidence { aliens, ..Evidence::default() };
+    let mut wear = Wear::new(BLOCKS);
+    let start = Instant::now();
+    sort_blocks(&mut wear, &blocks, &evidence, &DeviceOptions::default());
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    assert!(wear.pebs.iter().all(|peb| peb.state == State::Kept));
 }
 
 #[test]
@@ -85,11 +123,24 @@ fn lebs_take_another_block_with_each_change() {
 }
 
 #[test]
-fn an_error_tells_what_the_flash_said() {
-    use core::error::Error as _;
+fn an_error_tells_once_what_the_flash_said() {
+    use core::error::Error;
     let said = flysch_api::flash::FlashError::PowerLost;
-    let error = UbiError::ReadOnly(ReadOnly::Flash(said));
-    let why = error.source().unwrap();
-    assert_eq!(why.source().unwrap().to_string(), said.to_string());
+    let read_only = ReadOnly::Flash(said);
+    let attach = crate::AttachError::NoHeaders;
+    let causes = [said.to_string(), read_only.to_string(), attach.to_string()];
+    let errors = [UbiError::Flash(said), UbiError::ReadOnly(read_only), UbiError::Attach(attach)];
+    let count = |mut error: &dyn Error, cause: &str| {
+        let mut chain = error.to_string();
+        while let Some(source) = error.source() {
+            error = source;
+            chain += &error.to_string();
+        }
+        chain.matches(cause).count()
+    };
+    for (error, cause) in errors.iter().zip(&causes) {
+        assert_eq!(count(error, cause), 1, "{error}");
+    }
+    assert_eq!(count(&read_only, &causes[0]), 1);
     assert!(UbiError::Shape("text").source().is_none());
 }

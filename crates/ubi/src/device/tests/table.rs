@@ -4,7 +4,7 @@ use std::string::ToString;
 use std::vec;
 
 use flysch_random::SplitMix64;
-use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VolumeFlags, VolumeKind, VolumeRecord};
+use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VidHeader, VolumeFlags, VolumeKind, VolumeRecord};
 
 use super::*;
 
@@ -52,6 +52,39 @@ fn shrunk_grown_and_recreated_volumes_are_empty_where_they_are_new() {
     device.create(&NewVolume::dynamic(b"w", 6)).unwrap();
     let mut device = attach(device.into_flash());
     (0..6).for_each(|lnum| assert!(leb(&mut device, id, lnum).iter().all(|&b| b == 0xff)));
+}
+
+#[test]
+fn nothing_is_written_behind_the_end_of_a_volume_that_shrank() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 6)).unwrap();
+    let mut volume = device.volume_mut(id).unwrap();
+    volume.device_mut().resize(id, 3).unwrap();
+    let operations = volume.device().flash().operations;
+    let beyond = Err(flysch_api::flash::FlashError::OutOfRange);
+    assert_eq!(volume.write(4, 0, &data(1, 512)), beyond);
+    assert_eq!(volume.change(4, &data(1, 512)), beyond);
+    assert_eq!((volume.map(4), volume.unmap(4)), (beyond, beyond));
+    assert_eq!(volume.read(4, 0, &mut [0]).map(drop), beyond);
+    let lebs = &mut volume.device_mut().lebs;
+    let error = Err(UbiError::Flash(flysch_api::flash::FlashError::OutOfRange));
+    assert_eq!(lebs.write_leb(id, 4, 0, &data(1, 512)), error);
+    assert_eq!(lebs.change_leb(id, 4, &data(1, 512)), error);
+    assert_eq!(volume.device().flash().operations, operations);
+    volume.device_mut().remove(id).unwrap();
+    assert_eq!(volume.write(0, 0, &data(1, 512)), beyond);
+}
+
+#[test]
+fn erase_counters_stay_in_their_range() {
+    let flash = Ram::nand(40);
+    let options = DeviceOptions::default();
+    let of = |counter| FormatOptions { erase_counter: Some(counter), ..FormatOptions::new(1) };
+    let error = UbiDevice::format(flash.clone(), &of(0x8000_0000), &options).unwrap_err();
+    assert!(matches!(error, UbiError::Invalid(_)), "{error}");
+    let device = UbiDevice::format(flash, &of(0x7fff_ffff), &options).unwrap();
+    let again = UbiDevice::format(device.into_flash(), &FormatOptions::new(2), &options).unwrap();
+    assert!(again.erase_counters().all(|counter| counter == Some(0x7fff_ffff)));
 }
 
 #[test]
@@ -105,6 +138,26 @@ fn static_volumes_are_updated_and_checked() {
     let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
     assert_eq!(ubi.volume(id).unwrap().verify(), []);
     assert_eq!(ubi.volume(id).unwrap().info().used_bytes, Some(content.len() as u64));
+}
+
+#[test]
+fn a_leb_that_reads_badly_does_not_hide_those_behind_it() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 3)).unwrap();
+    let size = device.leb_size() as usize;
+    (0..3).for_each(|lnum| write(&mut device, id, lnum, 0, &data(lnum as u8, size)));
+    let peb = device.lebs.peb_of(id, 1).unwrap();
+    let mut flash = device.into_flash();
+    let image = crate::find_images(&flash, Some(4096))[0];
+    flash.unreadable.insert(peb);
+    let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
+    let volume = ubi.volume(id).unwrap();
+    let mut found = vec![0; 3 * size - 10];
+    let error = flysch_api::flash::Flash::read(&volume, 10, &mut found).unwrap_err();
+    let offset = size as u64;
+    assert_eq!(error, flysch_api::flash::FlashError::Uncorrectable { offset });
+    let expected = [data(0, size), data(1, size), data(2, size)].concat();
+    assert!(found == expected[10..]);
 }
 
 #[test]
@@ -229,6 +282,120 @@ fn what_linux_refuses_is_refused() {
     edit(&mut device, |record| record.reserved_pebs = u32::MAX);
     let error = attach(device.into_flash()).unwrap_err();
     assert!(matches!(error, UbiError::NoSpace { .. }), "{error}");
+}
+
+/// Changes the identifier header of a block behind the device's back.
+fn edit_header(flash: &mut Ram, peb: u32, change: impl Fn(&mut VidHeader)) {
+    let at = peb as usize * 4096 + 512;
+    let mut vid = VidHeader::parse(&flash.bytes[at..]).unwrap();
+    change(&mut vid);
+    flash.bytes[at..][..64].copy_from_slice(&vid.emit());
+}
+
+#[test]
+fn a_table_that_is_not_certain_is_not_written() {
+    let mut device = format(Ram::nand(40));
+    for name in [b"a", b"b"] {
+        device.create(&NewVolume::dynamic(name, 4)).unwrap();
+    }
+    let tables = [0, 1].map(|lnum| device.lebs.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
+    let good = device.into_flash();
+    let damaged = |bad: &[(usize, usize)], twin: Option<usize>| {
+        let mut flash = good.clone();
+        if let Some(lnum) = twin {
+            let record = VolumeRecord::new(b"a", 4).unwrap().emit();
+            flash.bytes[tables[lnum] * 4096 + 1024 + 172..][..172].copy_from_slice(&record);
+        }
+        for &(lnum, id) in bad {
+            flash.bytes[tables[lnum] * 4096 + 1024 + id * 172 + 20] ^= 1;
+        }
+        UbiDevice::attach(flash, &DeviceOptions::default())
+    };
+    let expected = [(0, b"a".to_vec()), (1, b"b".to_vec())];
+    // One copy is whole, or each record is whole in one and nothing contradicts it.
+    for (bad, twin) in [(&[(0, 0)][..], None), (&[(0, 0), (1, 1)], None), (&[], Some(0))] {
+        let device = damaged(bad, twin).unwrap();
+        assert_eq!(names(&device), expected);
+        let device = attach(device.into_flash());
+        assert_eq!((device.findings(), &names(&device)[..]), (&[][..], &expected[..]));
+    }
+    for (bad, twin, reason) in [
+        (&[(0, 0), (1, 0)][..], None, "are lost in both copies"),
+        (&[(0, 0), (1, 0)], Some(1), "are lost in both copies"),
+        (&[(0, 0), (1, 2)], Some(1), "contradict each other"),
+        (&[(1, 0)], Some(0), "have the same name"),
+        (&[(0, 1), (1, 2)], Some(1), "have the same name"),
+    ] {
+        let error = damaged(bad, twin).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn blocks_that_contradict_the_table_are_not_written_over() {
+    for fastmap in [false, true] {
+        let options = DeviceOptions { fastmap, ..DeviceOptions::default() };
+        let mut device =
+            UbiDevice::format(Ram::nand(100), &FormatOptions::new(1), &options).unwrap();
+        let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+        write(&mut device, id, 0, 0, &data(1, 512));
+        let peb = device.lebs.peb_of(id, 0).unwrap();
+        device.close().unwrap();
+        let good = device.into_flash();
+        let edits: [fn(&mut VidHeader); 2] = [
+            |vid| (vid.kind, vid.used_ebs, vid.data_size) = (VolumeKind::Static, 1, 4),
+            |vid| vid.data_pad = 512,
+        ];
+        for change in edits {
+            let mut flash = good.clone();
+            edit_header(&mut flash, peb, change);
+            let scanned = UbiDevice::attach(flash.clone(), &DeviceOptions::default());
+            let error = scanned.unwrap_err().to_string();
+            assert!(error.contains(&std::format!("block {peb} contradicts the volume table")));
+            if fastmap {
+                // Trusted until the LEB is used.
+                let mut device = UbiDevice::attach(flash, &options).unwrap();
+                assert!(device.attached_by_fastmap());
+                let mut volume = device.volume_mut(id).unwrap();
+                assert!(volume.read(0, 0, &mut [0; 4]).is_err());
+                assert!(volume.write(1, 0, &data(1, 512)).is_err());
+                assert_eq!(device.read_only(), Some(ReadOnly::Fastmap { block: peb }));
+            }
+        }
+    }
+}
+
+#[test]
+fn sequence_numbers_never_start_again_at_0() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    change(&mut device, id, 0, &data(1, 512));
+    let peb = device.lebs.peb_of(id, 0).unwrap();
+    let good = device.into_flash();
+    for sequence in [u64::MAX, u64::MAX - 1, 0xffff_ffff_ff00_0000] {
+        let mut flash = good.clone();
+        edit_header(&mut flash, peb, |vid| vid.sequence = sequence);
+        let error = UbiDevice::attach(flash, &DeviceOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(&std::format!("sequence number {sequence:#x}")), "{error}");
+    }
+    let mut flash = good;
+    edit_header(&mut flash, peb, |vid| vid.sequence = 0xffff_ffff_feff_fff0);
+    let mut device = attach(flash);
+    let error = (2..30).find_map(|tag| {
+        let changed = device.volume_mut(id).unwrap().change(0, &data(tag, 512));
+        changed.err().map(|error| (tag, error))
+    });
+    let (tag, error) = error.unwrap();
+    assert_eq!(error, flysch_api::flash::FlashError::WriteProtected);
+    let sequence = 0xffff_ffff_feff_ffff;
+    assert_eq!(device.read_only(), Some(ReadOnly::SequenceEnd { sequence }));
+    // It can still be read.
+    let flash = device.into_flash();
+    let image = crate::find_images(&flash, Some(4096))[0];
+    let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
+    let mut found = [0; 512];
+    let _ = Volume::read(&ubi.volume(id).unwrap(), 0, 0, &mut found).unwrap();
+    assert_eq!(found[..], data(tag - 1, 512));
 }
 
 #[test]

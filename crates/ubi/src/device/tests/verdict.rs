@@ -124,7 +124,7 @@ fn a_header_of_an_update_without_its_content_is_nothing() {
             let mut device = format(flash);
             let id = device.create(&NewVolume::fixed(b"kernel", 2)).unwrap();
             let plain = device.lebs.volumes.header(id, 0).unwrap();
-            let sequence = device.lebs.pebs.next_sequence();
+            let sequence = device.lebs.pebs.next_sequence().unwrap();
             let vid = VidHeader { data_size: 300, used_ebs: 1, data_crc, sequence, ..plain };
             let peb = device.lebs.allocate().unwrap();
             device.lebs.pebs.io.write_vid(peb, &vid).unwrap();
