@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::string::ToString;
-use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 use flysch_wire::ubi::fastmap::{FastmapVolume, MapHeader};
@@ -14,9 +13,6 @@ use crate::device::open::sort_blocks;
 use crate::device::wear::{State, Wear};
 use crate::scan::Evidence;
 use crate::{Block, Content};
-
-/// A small part of what it takes to compare all blocks with all blocks.
-const IN_TIME: Duration = Duration::from_secs(5);
 
 fn volumes() -> Volumes {
     Volumes::new(BTreeMap::from([(LAYOUT_VOLUME, Entry::layout())]))
@@ -94,16 +90,16 @@ fn a_block_whose_marking_was_cut_short_is_missed_when_nothing_replaces_it() {
 }
 
 #[test]
-fn many_blocks_of_unknown_volumes_are_sorted_in_time() {
+fn many_blocks_of_unknown_volumes_are_sorted() {
+    // With time that is quadratic in their number this takes minutes.
+
     const BLOCKS: u32 = 1 << 18;
     let block = Block { erase_counter: Some(1), content: Content::Stale, scrub: false };
     let blocks = std::vec![block; BLOCKS as usize];
     let aliens = (0..BLOCKS).map(|peb| (peb, Compatibility::Preserve)).collect();
     let evidence = Evidence { aliens, ..Evidence::default() };
     let mut wear = Wear::new(BLOCKS);
-    let start = Instant::now();
     sort_blocks(&mut wear, &blocks, &evidence, &DeviceOptions::default());
-    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     assert!(wear.pebs.iter().all(|peb| peb.state == State::Kept));
 }
 
