@@ -1,5 +1,6 @@
 //! Fetching nodes from LEBs.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -172,8 +173,8 @@ pub(crate) struct Access<V> {
     pub(crate) volume: V,
     pub(crate) leb_size: u32,
     pub(crate) lebs: u32,
-    /// Bytes of places that must not be read again.
-    pub(crate) held: Vec<Held>,
+    /// Bytes of places that must not be read again, by LEB.
+    held: BTreeMap<u32, Vec<Held>>,
     /// Hash algorithm, if nodes must match the hashes that were signed.
     pub(crate) verify: Option<HashAlgorithm>,
     /// Names and inodes read or written while the file system is open for writing; the writer, the
@@ -182,9 +183,23 @@ pub(crate) struct Access<V> {
 }
 
 impl<V: Volume> Access<V> {
+    pub(crate) fn new(volume: V, leb_size: u32, lebs: u32) -> Self {
+        Self { volume, leb_size, lebs, held: BTreeMap::new(), verify: None, leaves: None }
+    }
+
+    /// From now on these bytes are used, whatever their places read as.
+    pub(crate) fn hold(&mut self, held: impl IntoIterator<Item = Held>) {
+        held.into_iter().for_each(|held| self.held.entry(held.lnum).or_default().push(held));
+    }
+
+    /// Reads all places again.
+    pub(crate) fn hold_nothing(&mut self) {
+        self.held.clear();
+    }
+
     /// Drops everything remembered about a LEB whose content has changed.
     pub(crate) fn let_go(&mut self, lnum: u32) {
-        self.held.retain(|held| held.lnum != lnum);
+        self.held.remove(&lnum);
         if let Some(leaves) = &self.leaves {
             leaves.forget_leb(lnum);
         }
@@ -210,7 +225,8 @@ impl<V: Volume> Access<V> {
         if lnum >= self.lebs || end > u64::from(self.leb_size) {
             return Err(Cause::Misplaced);
         }
-        let is_held = self.held.iter().any(|held| held.touches(at));
+        let held = self.held.get(&lnum).map_or(&[][..], |held| held);
+        let is_held = held.iter().any(|held| held.touches(at));
         if !is_held && let Some(bytes) = self.volume.point(lnum, offset, length as usize) {
             return Ok(bytes);
         }
@@ -221,8 +237,7 @@ impl<V: Volume> Access<V> {
             Err(error) => return Err(Cause::Flash(error)),
         }
         if is_held {
-            let held = self.held.iter().filter(|held| held.lnum == lnum);
-            held.for_each(|held| held.lay_over(offset, room));
+            held.iter().for_each(|held| held.lay_over(offset, room));
         }
         Ok(room)
     }

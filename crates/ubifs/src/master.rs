@@ -22,6 +22,10 @@ use crate::scan::{Item, Scan};
 /// Inode numbers from here on are refused (`INUM_WATERMARK`).
 pub(crate) const INODE_WATERMARK: u64 = 0xffff_ff00;
 
+/// With sequence numbers from here on a file system is not written to any more
+/// (`SQNUM_WATERMARK`): if they began again at 0, old nodes would count as newer.
+pub(crate) const SEQUENCE_WATERMARK: u64 = 0xffff_ff00_0000_0000;
+
 /// The last master node of one LEB.
 #[derive(Clone, Debug)]
 struct Found {

@@ -135,8 +135,7 @@ impl<V: Volume> Ubifs<V> {
             return Err(OpenError::LebSize(geometry.leb_size));
         }
         let (leb_size, lebs) = (geometry.leb_size, geometry.lebs);
-        let mut access =
-            Access { volume, leb_size, lebs, held: Vec::new(), verify: None, leaves: None };
+        let mut access = Access::new(volume, leb_size, lebs);
         let mut findings = Vec::new();
         let (superblock, layout) = match read_superblock(&access, &mut findings) {
             Some((superblock, layout)) => (superblock, layout),
@@ -202,7 +201,7 @@ impl<V: Volume> Ubifs<V> {
         match log {
             Ok(log) => {
                 self.buds.clone_from(&log.buds);
-                self.store.access.held.extend(log.tail.clone());
+                self.store.access.hold(log.tail.clone());
                 self.seen.log = Some(log);
             }
             Err(replay::LogLost) if self.store.auth.is_some() => {
@@ -297,7 +296,7 @@ impl<V: Volume> Ubifs<V> {
         }
         let (mut entries, held) = (read.entries, read.held);
         self.seen.buds = read.seen;
-        self.store.access.held.extend(held);
+        self.store.access.hold(held);
         let rebuilt = !self.lost.is_empty();
         if rebuilt {
             for &(first, last) in &self.lost {

@@ -7,6 +7,7 @@
 //! never written.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -152,7 +153,8 @@ pub(crate) fn read_log<V: Volume>(
     };
     let dirty = master.flags.contains(MasterFlags::DIRTY);
     let journal = Journal::new(&store.superblock, dirty);
-    let mut log = Log { access, layout, master, journal, findings, start: None, found };
+    let (start, known) = (None, BTreeSet::new());
+    let mut log = Log { access, layout, master, journal, findings, start, known, found };
     let lebs = layout.log.end - layout.log.start;
     for step in 0..lebs {
         let from_first = (master.log_lnum - layout.log.start + step) % lebs;
@@ -176,6 +178,8 @@ struct Log<'l, V> {
     findings: &'l mut Vec<Finding>,
     /// Sequence number of the commit start node.
     start: Option<u64>,
+    /// The LEBs of the buds found.
+    known: BTreeSet<u32>,
     found: FoundLog,
 }
 
@@ -258,7 +262,7 @@ impl<V: Volume> Log<'_, V> {
                 let bud =
                     Bud { lnum: reference.lnum, start: reference.offset, head: reference.head };
                 // A commit repeats the references of the buds that stay open.
-                is_new = !found.buds.iter().any(|known| known.lnum == bud.lnum);
+                is_new = self.known.insert(bud.lnum);
                 if is_new {
                     found.buds.push(bud);
                 }
@@ -368,9 +372,7 @@ pub(crate) fn read_buds<V: Volume>(
     let mut read =
         ReadBuds { entries: Vec::new(), seen: SeenBuds::default(), held: Vec::new(), forged: None };
     let mut auth = auth;
-    for (at, bud) in buds.iter().enumerate() {
-        let later = &buds[at + 1..];
-        let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
+    for ((at, bud), last) in buds.iter().enumerate().zip(last_of_heads(access, buds)) {
         let may_be_torn = journal.dirty && last;
         let grouped = bud.head != GC_HEAD;
         let part = Part { lnum: bud.lnum, start: bud.start, last, may_be_torn, grouped };
@@ -382,6 +384,23 @@ pub(crate) fn read_buds<V: Volume>(
     }
     read.entries.sort_by_key(|entry| entry.sequence);
     read
+}
+
+/// For each bud whether nothing was written to a later one of its head.
+fn last_of_heads<V: Volume>(access: &Access<V>, buds: &[Bud]) -> Vec<bool> {
+    let mut is_last = [true; JOURNAL_HEADS];
+    let mut last = Vec::with_capacity(buds.len());
+    for bud in buds.iter().rev() {
+        // The log has no others.
+        let Some(of_head) = is_last.get_mut(bud.head as usize) else {
+            last.push(true);
+            continue;
+        };
+        last.push(*of_head);
+        *of_head &= !is_written(access, bud);
+    }
+    last.reverse();
+    last
 }
 
 /// Whether anything was written to a bud.

@@ -145,16 +145,20 @@ impl<V: VolumeMut> Volume for Buffered<V> {
         };
         let before = head.offset.saturating_sub(offset) as usize;
         let (flash, rest) = buffer.split_at_mut(before);
-        let corrected = match flash.is_empty() {
-            true => Corrected::NONE,
-            false => self.flash.read(lnum, offset, flash)?,
+        let read = match flash.is_empty() {
+            true => Ok(Corrected::NONE),
+            false => self.flash.read(lnum, offset, flash),
         };
+        // What error correction gave up on does not hide what is behind it.
+        if !matches!(read, Ok(_) | Err(FlashError::Uncorrectable { .. })) {
+            return read;
+        }
         let from = (offset as usize + before - head.offset as usize).min(head.buffer.len());
         let held = &head.buffer[from..];
         let length = held.len().min(rest.len());
         rest[..length].copy_from_slice(&held[..length]);
         rest[length..].fill(0xff);
-        Ok(corrected)
+        read
     }
 
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {

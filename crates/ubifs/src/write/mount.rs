@@ -30,7 +30,7 @@ use crate::access::{Fault, Scratch};
 use crate::auth::is_unsigned;
 use crate::location::Location;
 use crate::lpt::Lpt;
-use crate::master::{bad_fields, content};
+use crate::master::{SEQUENCE_WATERMARK, bad_fields, content};
 use crate::open::{OpenError, OpenOptions, Ubifs};
 use crate::replay::{BudEnd, Seen};
 
@@ -91,6 +91,9 @@ impl<V: VolumeMut> StoreMut<V> {
         }
         let sequence = store.access.volume.sequence.max(buds.sequence).max(log.sequence);
         store.access.volume.sequence = sequence;
+        if sequence >= SEQUENCE_WATERMARK {
+            return read_only("its sequence numbers are used up");
+        }
         this.numbers.highest_inode = this.numbers.highest_inode.max(buds.inode);
         this.numbers.random = sequence ^ u64::from_le_bytes(first_8(&store.superblock.uuid));
         this.account(&buds.ends)?;
@@ -104,7 +107,7 @@ impl<V: VolumeMut> StoreMut<V> {
             Recovery { disk: &mut this }.write_back(&buds.ends, &log)?;
         }
         // Untrusted places have been rewritten; the other held ones were found to be stable.
-        this.fs.store.access.held.clear();
+        this.fs.store.access.hold_nothing();
         this.space.take_gc_leb(this.master.node.gc_lnum);
         this.grow()?;
         if unclean {

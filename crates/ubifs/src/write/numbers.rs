@@ -15,7 +15,7 @@ pub(super) struct Numbers {
 impl Numbers {
     /// A number that no file has had yet.
     pub(super) fn inode(&mut self) -> Result<u32, FsError> {
-        let number = self.highest_inode + 1;
+        let number = self.highest_inode.saturating_add(1);
         if number >= INODE_WATERMARK {
             return Err(FsError::NoSpace);
         }
@@ -44,6 +44,9 @@ mod tests {
         assert_eq!(numbers.inode(), Ok((INODE_WATERMARK - 1) as u32));
         assert_eq!(numbers.inode(), Err(FsError::NoSpace));
         assert_eq!(numbers.inode(), Err(FsError::NoSpace), "none is skipped");
+        // An entry in the journal may name any number.
+        let mut numbers = Numbers { highest_inode: u64::MAX, random: 7 };
+        assert_eq!(numbers.inode(), Err(FsError::NoSpace));
         assert_ne!(numbers.cookie(), numbers.cookie());
     }
 }

@@ -30,7 +30,7 @@ use super::store::StoreMut;
 use super::{MountError, UbifsMut};
 use crate::location::Location;
 use crate::lpt::Lpt;
-use crate::master::INODE_WATERMARK;
+use crate::master::{INODE_WATERMARK, SEQUENCE_WATERMARK};
 use crate::open::Ubifs;
 use crate::overlay::Overlay;
 use crate::replay::read_log;
@@ -91,6 +91,9 @@ fn rebase<V: VolumeMut>(
     fs.store.access.volume.unit = superblock.min_io_size;
     let kept = kept_nodes(&state.kept);
     let (sequence, held) = survey(&fs, state, &kept);
+    if sequence >= SEQUENCE_WATERMARK {
+        return Err(MountError::ReadOnly("its sequence numbers are used up".into()));
+    }
     fs.store.access.volume.sequence = sequence;
     let node = sane_master(&fs, state);
     // Without a master node nobody knows whether the superblock on the flash counts fewer LEBs.
@@ -131,7 +134,7 @@ fn rebase<V: VolumeMut>(
     rebase.clear_rest()?;
     disk.make_gc_leb()?;
     disk.fix_up()?;
-    disk.fs.store.access.held.clear();
+    disk.fs.store.access.hold_nothing();
     Ok(disk)
 }
 

@@ -32,6 +32,16 @@ fn filled() -> (Ram, Ram, OpenOptions) {
 
 /// Changes a byte in all nodes of this kind, and corrects their CRCs; returns their number.
 fn forge(ram: &mut Ram, lebs: impl Iterator<Item = u32>, kind: NodeKind, at: usize) -> u32 {
+    rewrite(ram, lebs, kind, |node| node[at] ^= 1)
+}
+
+/// Changes all nodes of this kind, and corrects their CRCs; returns their number.
+pub(super) fn rewrite(
+    ram: &mut Ram,
+    lebs: impl Iterator<Item = u32>,
+    kind: NodeKind,
+    change: impl Fn(&mut [u8]),
+) -> u32 {
     let mut forged = 0;
     for lnum in lebs {
         let mut leb = vec![0; SMALL.0 as usize];
@@ -45,8 +55,10 @@ fn forge(ram: &mut Ram, lebs: impl Iterator<Item = u32>, kind: NodeKind, at: usi
             .collect();
         for (offset, header) in &places {
             let node = &mut leb[*offset..*offset + header.length as usize];
-            node[at] ^= 1;
-            header.emit(node);
+            change(node);
+            // Its own header comes back, but for the sequence number.
+            let sequence = u64::from_le_bytes(node[8..16].try_into().unwrap());
+            Header { sequence, ..*header }.emit(node);
         }
         if !places.is_empty() {
             let end = leb.iter().rposition(|&byte| byte != 0xff).unwrap() + 1;

@@ -19,7 +19,7 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_random::SplitMix64;
-use flysch_wire::ubifs::{Compression, MASTER_LEB};
+use flysch_wire::ubifs::{Compression, MASTER_LEB, NodeKind};
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
 use crate::{
@@ -114,8 +114,8 @@ fn content<F: FileSystem>(fs: &F, inode: Inode) -> Vec<u8> {
 
 const SMALL: (u32, u32, u32) = (15_872, 64, 512);
 
-/// A commit may fill the index head's LEB, then the last empty ones, and then gaps: the LEBs that it
-/// has just written are not among them.
+/// A commit may fill the index head's LEB, then the last empty ones, and then gaps: the LEBs that
+/// it has just written are not among them.
 #[test]
 fn gaps_are_not_where_the_same_commit_has_written() {
     const FILES: usize = 2000;
@@ -296,6 +296,62 @@ fn recovery_of_a_deleted_file_may_be_interrupted() {
         assert_sound(&ram, &format!("seed {seed}, in the end"));
     }
     assert!(cuts > 20, "{cuts} cuts");
+}
+
+/// Whatever numbers an image claims to have reached, no file gets the number of another one, and no
+/// node a lower sequence number.
+#[test]
+fn numbers_that_are_used_up_are_not_begun_again() {
+    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    fs.sync(None).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.sync(Some(file)).unwrap();
+    let stopped = fs.volume().clone();
+    let lebs = 0..SMALL.1;
+    let mut ram = stopped.clone();
+    let highest = |node: &mut [u8]| node[8..16].fill(0xff);
+    assert!(auth::rewrite(&mut ram, lebs.clone(), NodeKind::Inode, highest) > 0);
+    let Err(error) = UbifsMut::open(ram) else { panic!("it can be written to") };
+    assert!(error.to_string().contains("sequence numbers"), "{error}");
+    // The number that an entry leads to.
+    let mut ram = stopped;
+    let highest = |node: &mut [u8]| node[40..48].fill(0xff);
+    assert!(auth::rewrite(&mut ram, lebs, NodeKind::Entry, highest) > 0);
+    if let Ok(mut fs) = UbifsMut::open(ram) {
+        let new = fs.create(ROOT, b"new", &new_file(FileKind::Regular), at(3));
+        assert_eq!(new, Err(FsError::NoSpace));
+    }
+}
+
+/// A log may name every LEB, and nothing may be written in them.
+#[test]
+fn each_bud_is_looked_at_a_few_times() {
+    use flysch_wire::ubifs::{Group, Node, Reference};
+    const BUDS: u32 = 200;
+    let (leb_size, lebs, unit) = (15_872, 400, 8);
+    // Opened for writing once, it has grown to all LEBs.
+    let mut fs = UbifsMut::open(empty((leb_size, lebs, unit), Compression::None)).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.sync(Some(file)).unwrap();
+    let mut ram = fs.volume().clone();
+    let fs = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
+    let (log, main) = (fs.store.layout.log.start, fs.store.layout.main.end - BUDS);
+    let mut leb = vec![0; leb_size as usize];
+    let _ = ram.read(log, 0, &mut leb).unwrap();
+    let mut end = leb.iter().rposition(|&byte| byte != 0xff).unwrap() + 1;
+    for number in 0..BUDS {
+        let node = Node::Reference(Reference { lnum: main + number, offset: 0, head: 2 });
+        let place = &mut leb[end..end + node.size()];
+        node.emit(1000 + u64::from(number), Group::None, place);
+        end += node.size();
+    }
+    ram.change(log, &leb[..end]).unwrap();
+    (main..main + BUDS).for_each(|lnum| ram.change(lnum, &[0xff; 8]).unwrap());
+    let before = ram.reads.get();
+    let fs = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
+    assert!(fs.buds().len() >= BUDS as usize);
+    let reads = ram.reads.get() - before;
+    assert!(reads < 5 * u64::from(BUDS), "{reads} reads");
 }
 
 #[test]
