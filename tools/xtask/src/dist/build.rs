@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Commit, SHARED, STATIC, SUMS, copy, empty, ending, make, names, remove, sbom, write};
+use super::{Commit, SHARED, STATIC, SUMS};
+use super::{copy, empty, ending, licences, make, names, remove, sbom, write};
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -43,7 +44,7 @@ pub(super) fn all(
     shell::run(git.arg(&commit.name))?;
     shell::run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&build.sources))?;
     let version = sbom::version(&build.sources, COMMAND)?;
-    build.program(&folder.join(format!("flysch-{version}-{STATIC}")))?;
+    build.program(folder, &format!("flysch-{version}-{STATIC}"))?;
     build.package(folder)?;
     build.wheel(folder)?;
     for (package, target, name) in [(COMMAND, STATIC, "flysch"), (PYTHON, SHARED, PYTHON)] {
@@ -58,8 +59,9 @@ pub(super) fn all(
 }
 
 impl Build<'_> {
-    /// The static program, with its manual pages and completions for the Debian package.
-    fn program(&self, to: &Path) -> Result<(), String> {
+    /// The static program in an archive with its licences, and beside it the manual pages and
+    /// completions for the Debian package.
+    fn program(&self, folder: &Path, name: &str) -> Result<(), String> {
         let mut cargo = self.settled(shell::cargo(&self.sources));
         cargo.args(["build", "--locked", "--profile", PROFILE, "--target", STATIC]);
         shell::run(cargo.args(["--package", COMMAND]))?;
@@ -73,7 +75,26 @@ impl Build<'_> {
             make(&built.join(name))?;
             write(&built.join(name).join(file), script.as_bytes())?;
         }
-        copy(&program, to)
+        let notice = licences::of(&self.sources, COMMAND, STATIC)?;
+        write(&built.join(licences::NOTICE), notice.as_bytes())?;
+        let packed = built.join(name);
+        empty(&packed)?;
+        for file in [&program, &built.join(licences::NOTICE)] {
+            copy(file, &packed.join(file.file_name().unwrap_or_default()))?;
+        }
+        for file in licences::OWN {
+            copy(&self.sources.join(file), &packed.join(file))?;
+        }
+        self.archive(&built, name, &folder.join(format!("{name}.tar.gz")))
+    }
+
+    /// Packs the folder `name` in `place`, with the times of the commit and no user's names.
+    fn archive(&self, place: &Path, name: &str, to: &Path) -> Result<(), String> {
+        let mut tar = Command::new("tar");
+        tar.current_dir(place).args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+        tar.args(["--mode=u+rw,go+r-w,a+X", "--format=ustar", "--use-compress-program=gzip -9n"]);
+        tar.arg(format!("--mtime=@{}", self.commit.seconds));
+        shell::run(tar.arg("-cf").arg(to).arg(name))
     }
 
     /// The Debian package of that program.
@@ -87,8 +108,11 @@ impl Build<'_> {
 
     /// The wheel, for every CPython with the stable ABI.
     fn wheel(&self, folder: &Path) -> Result<(), String> {
+        let place = self.sources.join("bindings/python");
+        let notice = licences::of(&self.sources, PYTHON, SHARED)?;
+        write(&place.join(licences::NOTICE), notice.as_bytes())?;
         let mut maturin = self.settled(shell::clean(Command::new("maturin")));
-        maturin.current_dir(self.sources.join("bindings/python"));
+        maturin.current_dir(place);
         maturin.args(["build", "--locked", "--profile", PROFILE, "--target", SHARED, "--out"]);
         shell::run(maturin.arg(folder))?;
         ending(folder, ".whl").map(drop)

@@ -1,11 +1,13 @@
 //! `cargo xtask dist`: packages for people who do not build from source - a static program, a
-//! Debian package, a Python wheel, their bills of materials, and checksums of all of it.
+//! Debian package, a Python wheel, each with its licences; their bills of materials, and checksums
+//! of all of it.
 //!
 //! Everything is built from the last commit, in a folder of its own, with every path that could get
 //! into a file replaced: the same commit gives the same bytes wherever it is built with the same
 //! tools. `--check` builds it twice, in folders with names of different lengths, and compares.
 
 mod build;
+mod licences;
 mod sbom;
 mod trial;
 
@@ -91,7 +93,8 @@ impl Commit {
 /// Makes the packages.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
     let options = Options::parse(options)?;
-    let missing = missing(workspace, &options);
+    let mut missing = missing(workspace, &options);
+    missing.extend(licences::missing(workspace));
     if !missing.is_empty() {
         return Err(Failure::Findings(missing));
     }

@@ -32,17 +32,17 @@ pub(super) fn of(
     serde_json::to_string_pretty(&bill).map(|text| text + "\n").map_err(|e| e.to_string())
 }
 
-fn metadata(sources: &Path, options: &[&str]) -> Result<Value, String> {
+pub(super) fn metadata(sources: &Path, options: &[&str]) -> Result<Value, String> {
     let mut cargo = shell::cargo(sources);
     cargo.args(["metadata", "--locked", "--format-version", "1"]).args(options);
     serde_json::from_str(&shell::output(&mut cargo)?).map_err(|e| format!("cargo metadata: {e}"))
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
@@ -61,7 +61,7 @@ fn sums(lock: &str) -> BTreeMap<(String, String), String> {
 }
 
 /// What each package links, by cargo's package ids.
-fn links(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
+pub(super) fn links(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     let is_linked =
         |dependency: &&Value| list(dependency, "dep_kinds").iter().any(|one| one["kind"].is_null());
     let nodes = list(&metadata["resolve"], "nodes").iter();
@@ -70,7 +70,10 @@ fn links(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
 }
 
 /// What `root` links, directly and indirectly, including itself.
-fn reached<'a>(links: &BTreeMap<&'a str, Vec<&'a str>>, root: &'a str) -> BTreeSet<&'a str> {
+pub(super) fn reached<'a>(
+    links: &BTreeMap<&'a str, Vec<&'a str>>,
+    root: &'a str,
+) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::from([root]);
     let mut ways = vec![root];
     while let Some(id) = ways.pop() {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{copy, empty, ending, make};
+use super::{copy, empty, ending, licences, make};
 use crate::workspace::Workspace;
 use crate::{needs, shell};
 
@@ -29,7 +29,7 @@ fn image(folder: &Path, tree: &Path, scratch: &Path) -> Result<PathBuf, String> 
     let (volume, image) = (scratch.join("docs.ubifs"), scratch.join("docs.ubi"));
     if shell::find("mkfs.ubifs").is_none() || shell::find("ubinize").is_none() {
         println!("   mtd-utils is missing: the image is one of our own");
-        let mut flysch = Command::new(ending(folder, super::STATIC)?);
+        let mut flysch = Command::new(unpacked(folder, scratch)?.join("flysch"));
         flysch.args(["image", "create", "ubifs", "-m", "2048", "-e", "126976", "-c", "200", "-r"]);
         shell::run(flysch.arg(tree).arg("-o").arg(&volume))?;
         return Ok(volume);
@@ -45,6 +45,25 @@ fn image(folder: &Path, tree: &Path, scratch: &Path) -> Result<PathBuf, String> 
     ubinize.current_dir(scratch).args(["-m", "2048", "-p", "128KiB", "-o"]).arg(&image);
     shell::run(ubinize.arg(&config))?;
     Ok(image)
+}
+
+/// Unpacks the archive with the static program: the folder in it.
+fn unpacked(folder: &Path, scratch: &Path) -> Result<PathBuf, String> {
+    let place = scratch.join("unpacked");
+    empty(&place)?;
+    let archive = ending(folder, &format!("{}.tar.gz", super::STATIC))?;
+    shell::run(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&place))?;
+    ending(&place, super::STATIC)
+}
+
+/// Checks that the licences are in `place`: our own, and those of what is linked.
+fn licensed(place: &Path) -> Result<(), String> {
+    for name in licences::OWN.iter().chain([&licences::NOTICE]) {
+        if super::read(&place.join(name))?.is_empty() {
+            return Err(format!("{}: {name} is empty", place.display()));
+        }
+    }
+    Ok(())
 }
 
 /// A command in the tree at `root`.
@@ -74,7 +93,9 @@ fn extracts(root: &Path, flysch: &str, image: &Path, sources: &Path) -> Result<(
 fn program(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result<(), String> {
     let root = scratch.join("alone");
     make(&root)?;
-    copy(&ending(folder, super::STATIC)?, &root.join("flysch"))?;
+    let unpacked = unpacked(folder, scratch)?;
+    licensed(&unpacked)?;
+    copy(&unpacked.join("flysch"), &root.join("flysch"))?;
     shell::run(&mut within(&root, &["/flysch", "--version"]))?;
     extracts(&root, "/flysch", image, sources)?;
     println!("   the program runs where nothing else is");
@@ -92,6 +113,7 @@ fn debian(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result
     shell::run(&mut within(&root, &["dpkg", "--install", "/flysch.deb"]))?;
     shell::run(&mut within(&root, &["flysch", "--version"]))?;
     extracts(&root, "flysch", image, sources)?;
+    licensed(&root.join("usr/share/doc/flysch"))?;
     for page in PAGES {
         shell::run(&mut within(&root, &["man", "-w", page]))?;
     }
@@ -103,6 +125,8 @@ fn debian(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result
     let wheel = ending(folder, ".whl")?;
     copy(&wheel, &root.join("wheel"))?;
     shell::run(&mut within(&root, &["python3", "-m", "zipfile", "-e", "/wheel", "/module"]))?;
+    let module = root.join("module");
+    licensed(&ending(&module, ".dist-info")?.join("licenses"))?;
     let python = "import flysch; v = flysch.open('/image').volumes[0]; \
         assert 'ubifs.md' in [p for _, _, fs in flysch.walk(v) for p in fs]; print('wheel: ok')";
     let mut import = within(&root, &["python3", "-c", python]);
