@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use flysch_api::flash::FlashGeometry;
+use flysch_api::vfs::FsError;
+use flysch_api::volume::VolumeMut;
 use flysch_mtd::FlashImage;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 
@@ -41,16 +43,27 @@ fn chip() -> FlashImage<Vec<u8>> {
         .strict()
 }
 
-#[test]
-fn the_front_pages_of_the_flash_crates_run() {
-    let text = b"bootdelay=3";
-    assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
+/// A volume of everything that such a chip has.
+fn volume() -> impl VolumeMut {
     let format = FormatOptions::new(7);
     let mut device = UbiDevice::format(chip(), &format, &DeviceOptions::default()).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
-    let volume = device.into_volume(id).unwrap();
-    assert_eq!(first_file::first_file(volume, text).unwrap(), text);
+    device.into_volume(id).unwrap()
+}
+
+#[test]
+fn the_front_pages_of_the_flash_crates_run() {
+    let text = b"bootdelay=3";
+    assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
+    assert_eq!(first_file::first_file(volume(), text).unwrap(), text);
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_not_cut_short() {
+    let text = Noise::new(6).bytes(12 << 20);
+    let full = first_file::first_file(volume(), &text).unwrap_err();
+    assert_eq!(full.downcast_ref(), Some(&FsError::NoSpace), "{full}");
 }
 
 /// Makes a UBI image with mtd-utils: one volume `data`, containing `content` as `/etc/blob`, and
