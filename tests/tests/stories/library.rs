@@ -39,8 +39,8 @@ fn the_examples_run() {
 
 /// An erased chip of 64 blocks in memory.
 fn chip() -> FlashImage<Vec<u8>> {
-    FlashImage::new(vec![0xFF; 64 << 17], FlashGeometry::nand(64 << 17, 128 << 10, 2048, 2048))
-        .strict()
+    let geometry = FlashGeometry::nand(64 << 17, 128 << 10, 2048, 2048);
+    FlashImage::of_chip(vec![0xFF; 64 << 17], geometry).expect("all of the chip").strict()
 }
 
 /// A volume of everything that such a chip has.
