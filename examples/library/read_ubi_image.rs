@@ -10,10 +10,13 @@ use std::error::Error;
 use std::path::Path;
 
 use flysch_api::flash::FlashGeometry;
-use flysch_api::vfs::FileSystem;
+use flysch_api::vfs::FileSystemExt;
 use flysch_mtd::{CachedFlash, FileStorage, FlashImage, Storage};
 use flysch_ubi::{Ubi, find_images};
 use flysch_ubifs::Ubifs;
+
+/// Longest file to read into memory, bytes.
+const CONTENT_MAX: usize = 1 << 30;
 
 /// The content of `path`, an absolute path, in the UBIFS of volume `volume`.
 pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
@@ -31,21 +34,9 @@ pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Bo
     let lebs = ubi.volume(id).expect("it was in the list");
 
     let fs = Ubifs::open(lebs, &flysch_ubifs::OpenOptions::default())?;
-    let mut inode = fs.statistics().root;
-    for name in path.split('/').filter(|name| !name.is_empty()) {
-        inode = fs.lookup(inode, name.as_bytes())?;
-    }
-    // Reading a symbolic link would return its target path.
-    let mut content = vec![0; fs.attributes(inode)?.size.try_into()?];
-    let mut done = 0;
-    while done < content.len() {
-        match fs.read(inode, done as u64, &mut content[done..])? {
-            0 => break,
-            more => done += more,
-        }
-    }
-    content.truncate(done);
-    Ok(content)
+    // Symbolic links are followed inside the image. The size of the file is what the image says, so
+    // there is a limit; a program that copies takes pieces with `read_full` instead.
+    Ok(fs.read_all(fs.resolve(path.as_bytes())?, CONTENT_MAX)?)
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {

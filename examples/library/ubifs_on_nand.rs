@@ -9,7 +9,10 @@
 
 use std::error::Error;
 
-use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
+use flysch_api::vfs::{
+    DeviceNumber, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewFile,
+    Timestamp,
+};
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::UbifsMut;
@@ -48,7 +51,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut fs = UbifsMut::open(volume)?;
     let root = fs.statistics().root;
     let log = fs.create(root, b"boot.log", &FILE, NOW)?;
-    fs.write(log, 0, b"it was the third time\n", NOW)?;
+    fs.write_all(log, 0, b"it was the third time\n", NOW)?;
     fs.sync(Some(log))?;
 
     // Unmount completely, and mount again from what is on the chip.
@@ -56,10 +59,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let device = UbiDevice::attach(chip, &options)?;
     let id = device.find(b"data").ok_or("the volume is gone")?;
     let fs = UbifsMut::open(device.into_volume(id)?)?;
-    let log = fs.lookup(root, b"boot.log")?;
-    let mut text = [0; 64];
-    let len = fs.read(log, 0, &mut text)?;
-    assert_eq!(&text[..len], b"it was the third time\n");
+    let log = fs.resolve(b"/boot.log")?;
+    assert_eq!(fs.read_all(log, 4096)?, b"it was the third time\n");
 
     let chip = fs.volume().device().flash();
     println!("{:?}, and {:.1} ms of the chip's time", chip.counts(), chip.busy_ns() as f64 / 1e6);

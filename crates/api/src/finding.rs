@@ -1,6 +1,5 @@
 //! Findings of a check: the types that UBI and the file systems share.
 
-#[cfg(feature = "alloc")]
 use core::fmt;
 
 #[cfg(feature = "alloc")]
@@ -22,7 +21,21 @@ pub enum Severity {
     Lost,
 }
 
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `pad`: so that reports can have columns.
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Inconsistent => "inconsistent",
+            Self::Lost => "lost",
+        })
+    }
+}
+
 /// One finding of a check.
+///
+/// As text it says what was found and where, without the severity, which reports show in a column
+/// or a field of its own; `{:#}` puts it in front: "lost: data node: ...".
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -43,6 +56,9 @@ pub struct Finding {
 #[cfg(feature = "alloc")]
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            write!(f, "{}: ", self.severity)?;
+        }
         write!(f, "{}: {} ({})", self.structure, self.problem, self.place)?;
         if let Some(inode) = self.inode {
             write!(f, ", inode {inode}")?;
@@ -51,5 +67,28 @@ impl fmt::Display for Finding {
             write!(f, ", /{}", path.escape_ascii())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn the_severity_is_in_front_if_asked_for() {
+        let finding = Finding {
+            severity: Severity::Lost,
+            structure: "data node",
+            problem: "a checksum is wrong".into(),
+            place: Place { leb: Some(12), offset: Some(2048), peb: None },
+            inode: Some(Inode(70)),
+            path: Some(b"etc/motd".to_vec()),
+        };
+        let text = "data node: a checksum is wrong (LEB 12, offset 2048), inode 70, /etc/motd";
+        assert_eq!(format!("{finding}"), text);
+        assert_eq!(format!("{finding:#}"), format!("lost: {text}"));
+        assert_eq!(format!("{:<13}|", Severity::Inconsistent), "inconsistent |");
+        assert_eq!(format!("{}", Severity::Note), "note");
     }
 }

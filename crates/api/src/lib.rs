@@ -21,7 +21,7 @@
 //! All queued devices work the same way: `submit`/`start`, then `ring` once per batch, then
 //! `poll(now)` until everything has come back. Time always comes in as `now`; `poll_at` returns the
 //! next instant at which something must happen.
-#![cfg_attr(not(feature = "std"), no_std)]
+#![no_std]
 #![deny(missing_docs)]
 
 #[cfg(feature = "alloc")]

@@ -13,8 +13,12 @@ use core::fmt;
 use core::ops::{ControlFlow, Range};
 
 mod flags;
+#[cfg(feature = "alloc")]
+mod path;
+mod whole;
 
 pub use flags::FileFlags;
+pub use whole::{FileSystemExt, FileSystemMutExt};
 
 use crate::place::Place;
 
@@ -372,9 +376,13 @@ pub trait FileSystem {
 
     /// Reads the content of a regular file, or the target of a symlink, from `offset` on.
     ///
-    /// Returns the number of bytes read, which is smaller than requested only at the end. Holes
-    /// read as zeros. The rest of `buffer` may be overwritten. If something inside the range is
-    /// damaged, the bytes before it are returned; the call that starts at the damage fails.
+    /// Returns the number of bytes read, which may be smaller than requested: a caller that wants
+    /// more goes on behind them until 0 comes back, which means the end, or an error. [`read_full`]
+    /// does that. Holes read as zeros. The rest of `buffer` may be overwritten. If something inside
+    /// the range is damaged, the bytes before it are returned; the call that starts at the damage
+    /// fails.
+    ///
+    /// [`read_full`]: FileSystemExt::read_full
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError>;
 
     /// The range of the next stored bytes at or after `offset`; `None` if only a hole follows.
@@ -542,7 +550,7 @@ pub trait FileSystemMut: FileSystem {
     /// Writes `data` at `offset` of a regular file, which grows if necessary; the range between the
     /// old end and `offset` becomes a hole. Returns the number of bytes accepted: at least one, and
     /// less than all of them if space ran out. Accepted bytes are certain to find space on the
-    /// medium later.
+    /// medium later. [`FileSystemMutExt::write_all`] writes all or fails.
     ///
     /// # Errors
     /// [`FsError::NoSpace`] when nothing could be accepted; [`FsError::IsDirectory`],

@@ -2,7 +2,7 @@
 //! learnt.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use flysch_api::machine::Instant;
 use flysch_orders::Orders;
 
@@ -22,9 +22,10 @@ pub(crate) mod cause {
 pub(crate) struct ErrandWord {
     /// [`IDLE`](Self::IDLE), [`ASKED`](Self::ASKED) or [`DONE`](Self::DONE).
     state: AtomicU32,
-    /// Command index | response << 8, argument, first and last sector of an erase.
-    words: [AtomicU32; 4],
-    deadline: AtomicU64,
+    /// Command index | response << 8, argument, first and last sector of an erase, and the two
+    /// halves of the deadline: microcontrollers have no 64-bit atomics, and `state` hands all of
+    /// them over at once anyway.
+    words: [AtomicU32; 6],
     /// How it ended, and the device status.
     result: [AtomicU32; 2],
 }
@@ -46,11 +47,12 @@ impl ErrandWord {
 
     /// Lane: asks.
     pub(crate) fn ask(&self, errand: Errand) {
-        let words = [errand.index.into(), errand.argument, errand.first, errand.last];
+        let deadline = errand.deadline.nanos();
+        let (low, high) = (deadline as u32, (deadline >> 32) as u32);
+        let words = [errand.index.into(), errand.argument, errand.first, errand.last, low, high];
         for (place, word) in self.words.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
-        self.deadline.store(errand.deadline.nanos(), Ordering::Relaxed);
         self.state.store(Self::ASKED, Ordering::Release);
     }
 
@@ -74,9 +76,9 @@ impl ErrandWord {
         if self.state.load(Ordering::Acquire) != Self::ASKED {
             return None;
         }
-        let [index, argument, first, last] =
-            [0, 1, 2, 3].map(|n: usize| self.words[n].load(Ordering::Relaxed));
-        let deadline = Instant::from_nanos(self.deadline.load(Ordering::Relaxed));
+        let [index, argument, first, last, low, high] =
+            [0, 1, 2, 3, 4, 5].map(|n: usize| self.words[n].load(Ordering::Relaxed));
+        let deadline = Instant::from_nanos(u64::from(high) << 32 | u64::from(low));
         Some(Errand { index: index as u8, argument, first, last, deadline })
     }
 
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn an_errand_is_answered_once_and_not_after_it_was_withdrawn() {
         let word = ErrandWord::default();
-        let deadline = Instant::from_nanos(7);
+        let deadline = Instant::from_nanos(7 << 32 | 0xFFFF_FFF9);
         let errand = Errand { index: 38, argument: 1, first: 2, last: 3, deadline };
         word.ask(errand);
         assert_eq!(word.asked(), Some(errand));

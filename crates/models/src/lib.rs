@@ -33,6 +33,7 @@ pub mod machine;
 pub mod media;
 pub mod nand;
 pub mod nor;
+mod number;
 pub mod nvme;
 pub mod random;
 pub mod ses;

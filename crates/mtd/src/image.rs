@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 
@@ -18,11 +19,43 @@ pub struct FlashImage<S> {
     is_strict: bool,
 }
 
+/// An image that is not as large as the chip it is to be the image of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSizeError {
+    /// Size of the image, bytes.
+    pub image: u64,
+    /// Size of the chip, bytes.
+    pub chip: u64,
+}
+
+impl fmt::Display for ImageSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the image has {} bytes, and its chip {}", self.image, self.chip)
+    }
+}
+
+impl core::error::Error for ImageSizeError {}
+
 impl<S: Storage> FlashImage<S> {
-    /// A flash with this `geometry`, whose size becomes that of `storage`.
+    /// A flash as large as `storage`, with the blocks and pages of `geometry`.
+    ///
+    /// The size in `geometry` is not looked at and may be 0: this is for files of which only the
+    /// blocks are known. If the chip is known, [`of_chip`](Self::of_chip) notices a file that was
+    /// cut off.
     pub fn new(storage: S, geometry: FlashGeometry) -> Self {
         let geometry = FlashGeometry { size: storage.size(), ..geometry };
         Self { storage, geometry, is_strict: false }
+    }
+
+    /// The flash of a chip with this `geometry`, of which `storage` has every byte.
+    ///
+    /// # Errors
+    /// [`ImageSizeError`] if it has fewer or more.
+    pub fn of_chip(storage: S, geometry: FlashGeometry) -> Result<Self, ImageSizeError> {
+        if storage.size() != geometry.size {
+            return Err(ImageSizeError { image: storage.size(), chip: geometry.size });
+        }
+        Ok(Self::new(storage, geometry))
     }
 
     /// Programming bytes that are not erased will fail with [`FlashError::ProgramFailed`].
@@ -110,6 +143,17 @@ mod tests {
         image.erase(1).unwrap();
         assert_eq!(image.erase(2), Err(FlashError::OutOfRange));
         assert_eq!(image.into_storage(), vec![0xFF; 200], "the short last block as well");
+    }
+
+    #[test]
+    fn an_image_of_a_chip_has_all_of_it() {
+        let chip = FlashGeometry::nor(256, 64);
+        for len in [0, 64, 255, 257, 512] {
+            let error = FlashImage::of_chip(vec![0xFF; len], chip).unwrap_err();
+            assert_eq!(error, ImageSizeError { image: len as u64, chip: 256 });
+        }
+        assert_eq!(*FlashImage::of_chip(vec![0xFF; 256], chip).unwrap().geometry(), chip);
+        assert_eq!(FlashImage::new(vec![0xFF; 128], chip).geometry().size, 128);
     }
 
     #[test]

@@ -20,13 +20,14 @@
 //! use flysch_mtd::FlashImage;
 //!
 //! // A NOR chip of 1 MiB in memory. An image file is `FileStorage::open(path)?` in its place.
-//! let mut flash = FlashImage::new(vec![0xFF; 1 << 20], FlashGeometry::nor(1 << 20, 64 << 10));
+//! let chip = FlashGeometry::nor(1 << 20, 64 << 10);
+//! let mut flash = FlashImage::of_chip(vec![0xFF; 1 << 20], chip)?;
 //! flash.program(4096, b"boot")?;
 //! let mut word = [0; 4];
 //! assert_eq!(flash.read(4096, &mut word)?.bits, 0, "no bit had to be corrected");
 //! assert_eq!(&word, b"boot");
 //! flash.erase(0)?; // The block that byte 4096 lies in.
-//! # Ok::<(), flysch_api::flash::FlashError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The repository's `examples/library` has whole programs, from a chip up to files.
@@ -58,7 +59,7 @@ pub use dump::{Dump, DumpPages, Nand, PageFormat, PageFormatError};
 pub use ecc::{Bch, Ecc, Scheme, UnknownScheme};
 #[cfg(feature = "std")]
 pub use file::FileStorage;
-pub use image::FlashImage;
+pub use image::{FlashImage, ImageSizeError};
 pub use lower_pages::LowerPages;
 pub use oob::OobLayout;
 pub use partition::{Concat, Partition};

@@ -1,5 +1,6 @@
 use flysch_api::vfs::{
-    DeviceNumber, FileKind, FileSystem as _, FileSystemMut as _, NewFile, Timestamp,
+    DeviceNumber, FileKind, FileSystem as _, FileSystemExt as _, FileSystemMut as _,
+    FileSystemMutExt as _, NewFile, Timestamp,
 };
 use flysch_api::volume::VolumeMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
@@ -30,14 +31,13 @@ pub fn first_file<V: VolumeMut>(
         target: b"",
     };
     let motd = fs.create(root, b"motd", &file, now)?;
-    fs.write(motd, 0, text, now)?;
+    // `write` may take less than all, as write(2) does; `write_all` takes all or fails.
+    fs.write_all(motd, 0, text, now)?;
     fs.sync(Some(motd))?;
     let volume = fs.close()?;
 
     // Opened for reading: the flash is not written to.
     let fs = Ubifs::open(volume, &OpenOptions::default())?;
-    let mut read = vec![0; text.len()];
-    let len = fs.read(fs.lookup(root, b"motd")?, 0, &mut read)?;
-    read.truncate(len);
-    Ok(read)
+    // What a file says of its size is up to whoever made the image, so a limit is given.
+    Ok(fs.read_all(fs.resolve(b"/motd")?, 64 << 20)?)
 }

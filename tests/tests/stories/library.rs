@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use flysch_api::flash::FlashGeometry;
+use flysch_api::vfs::FsError;
+use flysch_api::volume::VolumeMut;
 use flysch_mtd::FlashImage;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 
@@ -37,20 +39,31 @@ fn the_examples_run() {
 
 /// An erased chip of 64 blocks in memory.
 fn chip() -> FlashImage<Vec<u8>> {
-    FlashImage::new(vec![0xFF; 64 << 17], FlashGeometry::nand(64 << 17, 128 << 10, 2048, 2048))
-        .strict()
+    let geometry = FlashGeometry::nand(64 << 17, 128 << 10, 2048, 2048);
+    FlashImage::of_chip(vec![0xFF; 64 << 17], geometry).expect("all of the chip").strict()
+}
+
+/// A volume of everything that such a chip has.
+fn volume() -> impl VolumeMut {
+    let format = FormatOptions::new(7);
+    let mut device = UbiDevice::format(chip(), &format, &DeviceOptions::default()).unwrap();
+    let lebs = device.account().available;
+    let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
+    device.into_volume(id).unwrap()
 }
 
 #[test]
 fn the_front_pages_of_the_flash_crates_run() {
     let text = b"bootdelay=3";
     assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
-    let format = FormatOptions::new(7);
-    let mut device = UbiDevice::format(chip(), &format, &DeviceOptions::default()).unwrap();
-    let lebs = device.account().available;
-    let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
-    let volume = device.into_volume(id).unwrap();
-    assert_eq!(first_file::first_file(volume, text).unwrap(), text);
+    assert_eq!(first_file::first_file(volume(), text).unwrap(), text);
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_not_cut_short() {
+    let text = Noise::new(6).bytes(12 << 20);
+    let full = first_file::first_file(volume(), &text).unwrap_err();
+    assert_eq!(full.downcast_ref(), Some(&FsError::NoSpace), "{full}");
 }
 
 /// Makes a UBI image with mtd-utils: one volume `data`, containing `content` as `/etc/blob`, and

@@ -48,6 +48,12 @@ const TOOLS: [Tool; 25] = [
     Tool { name: "valgrind", package: "valgrind", programs: &["valgrind", "callgrind_annotate"] },
 ];
 
+/// The target the `no_std` crates and the bare-metal example are built for.
+pub(crate) const BARE_TARGET: &str = "x86_64-unknown-none";
+/// A microcontroller, for which the `no_std` crates are checked as well: it has 32-bit addresses
+/// and no 64-bit atomics.
+pub(crate) const SMALL_TARGET: &str = "thumbv7em-none-eabi";
+
 /// The first version of QEMU with a UFS device.
 const QEMU_MIN: (u32, u32) = (8, 2);
 /// The minimum version of the second QEMU that the tests use: its UFS device is more complete.
@@ -138,17 +144,18 @@ impl Needs {
 
     /// What must come with Rust itself.
     fn meet_rust(&mut self, workspace: &Workspace) {
-        let target = "x86_64-unknown-none";
         let has = |text: Result<String, String>, line: &str| {
             text.is_ok_and(|text| text.lines().any(|l| l.starts_with(line)))
         };
         let rustup = |arguments: &[&str]| {
             shell::output(Command::new("rustup").current_dir(&workspace.root).args(arguments))
         };
-        if !has(rustup(&["target", "list", "--installed"]), target)
-            && let Err(why) = rustup(&["target", "add", target])
-        {
-            self.miss(target, format!("rustup target add {target} ({})", first_line(&why)));
+        for target in [BARE_TARGET, SMALL_TARGET] {
+            if !has(rustup(&["target", "list", "--installed"]), target)
+                && let Err(why) = rustup(&["target", "add", target])
+            {
+                self.miss(target, format!("rustup target add {target} ({})", first_line(&why)));
+            }
         }
         for component in ["rustfmt", "clippy"] {
             if !has(rustup(&["component", "list", "--installed"]), component)

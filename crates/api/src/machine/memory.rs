@@ -10,12 +10,14 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "alloc")]
 use alloc::sync::Arc;
 #[cfg(feature = "alloc")]
 use core::any::Any;
+
+mod word64;
 
 /// A range of DMA memory by its device address: what a request carries instead of a pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -285,21 +287,31 @@ impl DmaRegion {
 
     /// Reads the native-endian 64-bit word at `offset` (8-byte aligned) in one access (acquire).
     ///
+    /// A processor without 64-bit atomic accesses makes two of 32 bits: first the half at the
+    /// higher address, then the other. So a flag that says that the word is valid must be in the
+    /// half at the higher address, or be read by itself with [`load32`](Self::load32).
+    ///
     /// # Panics
     /// If the word is not inside the region or not aligned.
     #[inline]
     pub fn load64(&self, offset: usize) -> u64 {
-        self.word64(offset).load(Ordering::Acquire)
+        // SAFETY: `word64` checked range and alignment; others only make accesses of this kind.
+        unsafe { word64::load(self.word64(offset)) }
     }
 
     /// Writes the native-endian 64-bit word at `offset` (8-byte aligned) in one access, after all
     /// earlier stores (release).
     ///
+    /// A processor without 64-bit atomic accesses makes two of 32 bits: first the half at the lower
+    /// address, then the other. So a device must not look at the word before a later store, as to a
+    /// doorbell, tells it to; every driver here does it that way.
+    ///
     /// # Panics
     /// If the word is not inside the region or not aligned.
     #[inline]
     pub fn store64(&self, offset: usize, value: u64) {
-        self.word64(offset).store(value, Ordering::Release);
+        // SAFETY: as in `load64`.
+        unsafe { word64::store(self.word64(offset), value) }
     }
 
     #[inline]
@@ -310,11 +322,12 @@ impl DmaRegion {
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
+    /// Pointer to the 64-bit word at `offset`, checked to lie inside the region; `base` is 8-byte
+    /// aligned, so the word is as well.
     #[inline]
-    fn word64(&self, offset: usize) -> &AtomicU64 {
+    fn word64(&self, offset: usize) -> *mut u64 {
         assert!(offset.is_multiple_of(8), "unaligned 64-bit access to DMA memory");
-        // SAFETY: as in `word32`.
-        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+        self.at(offset, 8).cast()
     }
 
     /// Pointer to the `len` bytes at `offset`, checked to lie inside the region.
@@ -419,13 +432,13 @@ impl<const LEN: usize> DmaBlock<'_, LEN> {
     }
 
     /// Reads the word at byte `AT` in one access, ordered before later reads (acquire): for an
-    /// entry in which one word says that the entry is valid.
+    /// entry in which one word says that the entry is valid. Where the processor reads it in two,
+    /// the half at the higher address comes first (as in [`DmaRegion::load64`]).
     #[inline(always)]
     pub fn load<const AT: usize>(self) -> u64 {
         const { assert!(AT.is_multiple_of(8) && AT + 8 <= LEN) };
         // SAFETY: as in `put`; words that others write at the same time are only accessed so.
-        let word = unsafe { AtomicU64::from_ptr(self.base.add(AT).cast().as_ptr()) };
-        word.load(Ordering::Acquire)
+        unsafe { word64::load(self.base.add(AT).cast().as_ptr()) }
     }
 }
 

@@ -1,4 +1,6 @@
-use super::DeviceNumber;
+use super::*;
+
+mod whole;
 
 #[test]
 fn device_numbers_survive_their_encodings() {

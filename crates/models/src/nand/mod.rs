@@ -26,13 +26,14 @@ pub use profile::{EccNeed, PROFILES, Pairing, Profile, Timing};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use flysch_api::flash::{FlashError, FlashGeometry};
 
 use self::block::{Block, Shape};
 use self::physics::History;
 use crate::flash::{Act, Aftermath, Operation, Power, Tear, Tearing, Violation, Violations};
+use crate::number::Number;
 use crate::random::Random;
 
 /// The configuration of a chip.
@@ -89,9 +90,9 @@ pub struct NandChip {
     reads: Vec<AtomicU32>,
     power: Power,
     random: Random,
-    busy_ns: AtomicU64,
+    busy_ns: Number,
     waited_ns: u64,
-    page_reads: AtomicU64,
+    page_reads: Number,
     counts: Counts,
     violations: Violations,
     #[cfg(feature = "std")]
@@ -102,7 +103,6 @@ impl Clone for NandChip {
     /// A second world, at the cost of one reference count per block. It is only in memory, even if
     /// this one is stored in a file.
     fn clone(&self) -> Self {
-        let load = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         let reads = self.reads.iter().map(|n| AtomicU32::new(n.load(Ordering::Relaxed)));
         Self {
             profile: self.profile.clone(),
@@ -112,9 +112,9 @@ impl Clone for NandChip {
             reads: reads.collect(),
             power: self.power.clone(),
             random: self.random.clone(),
-            busy_ns: load(&self.busy_ns),
+            busy_ns: self.busy_ns.clone(),
             waited_ns: self.waited_ns,
-            page_reads: load(&self.page_reads),
+            page_reads: self.page_reads.clone(),
             counts: self.counts,
             violations: self.violations.clone(),
             #[cfg(feature = "std")]
@@ -125,9 +125,9 @@ impl Clone for NandChip {
 
 /// Adds to a counter. A chip has one bus, so there is no concurrent access; if there were, only a
 /// count would be lost.
-fn add(count: &AtomicU64, more: u64) -> u64 {
-    let before = count.load(Ordering::Relaxed);
-    count.store(before.wrapping_add(more), Ordering::Relaxed);
+fn add(count: &Number, more: u64) -> u64 {
+    let before = count.get();
+    count.set(before.wrapping_add(more));
     before
 }
 
@@ -145,9 +145,9 @@ impl NandChip {
             reads: (0..count).map(|_| AtomicU32::new(0)).collect(),
             power: Power::default(),
             random: Random::new(config.seed),
-            busy_ns: AtomicU64::new(0),
+            busy_ns: Number::default(),
             waited_ns: 0,
-            page_reads: AtomicU64::new(0),
+            page_reads: Number::default(),
             counts: Counts::default(),
             violations: Violations::default(),
             #[cfg(feature = "std")]
@@ -205,7 +205,7 @@ impl NandChip {
 
     /// Total time of its operations, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
-        self.busy_ns.load(Ordering::Relaxed)
+        self.busy_ns.get()
     }
 
     /// Lets time pass without operations.
@@ -215,7 +215,7 @@ impl NandChip {
 
     /// Operations so far.
     pub fn counts(&self) -> Counts {
-        Counts { reads: self.page_reads.load(Ordering::Relaxed), ..self.counts }
+        Counts { reads: self.page_reads.get(), ..self.counts }
     }
 
     /// Number of erases of block `block` so far; 0 if it does not exist.

@@ -13,13 +13,13 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut};
 
 use crate::flash::{
     Act, Aftermath, Operation, Power, Tear, Tearing, Torn, Violation, Violations, tear,
 };
+use crate::number::Number;
 use crate::random::Random;
 
 /// An erase block.
@@ -120,15 +120,14 @@ pub struct NorChip {
     seed: u64,
     aftermath: Aftermath,
     power: Power,
-    busy_ns: AtomicU64,
-    reads: AtomicU64,
+    busy_ns: Number,
+    reads: Number,
     violations: Violations,
 }
 
 impl Clone for NorChip {
     /// A second world, at the cost of one reference count per block.
     fn clone(&self) -> Self {
-        let load = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         Self {
             profile: self.profile.clone(),
             geometry: self.geometry,
@@ -136,8 +135,8 @@ impl Clone for NorChip {
             seed: self.seed,
             aftermath: self.aftermath,
             power: self.power.clone(),
-            busy_ns: load(&self.busy_ns),
-            reads: load(&self.reads),
+            busy_ns: self.busy_ns.clone(),
+            reads: self.reads.clone(),
             violations: self.violations.clone(),
         }
     }
@@ -153,8 +152,8 @@ impl NorChip {
             seed,
             aftermath: Aftermath::default(),
             power: Power::default(),
-            busy_ns: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
+            busy_ns: Number::default(),
+            reads: Number::default(),
             violations: Violations::default(),
             profile,
         }
@@ -195,7 +194,7 @@ impl NorChip {
 
     /// Total time of its operations, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
-        self.busy_ns.load(Ordering::Relaxed)
+        self.busy_ns.get()
     }
 
     /// Number of erases of block `block` so far; 0 if it does not exist.
@@ -251,7 +250,7 @@ impl NorChip {
     }
 
     fn take_time(&self, ns: u64) {
-        self.busy_ns.fetch_add(ns, Ordering::Relaxed);
+        self.busy_ns.add(ns);
     }
 
     /// The block of byte `offset`, and the offset within it.
@@ -273,7 +272,7 @@ impl NorChip {
             Operation::Torn(how) => (how, self.aftermath),
             _ => (Tear::Half, Aftermath { fades: false, ..self.aftermath }),
         };
-        let reads = u32::try_from(self.reads.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let reads = u32::try_from(self.reads.get()).unwrap_or(u32::MAX);
         Tearing::new((self.seed, self.power.operations()), (how, act), aftermath, reads)
     }
 
@@ -316,7 +315,7 @@ impl Flash for NorChip {
         self.power.check()?;
         let timing = &self.profile.timing;
         self.take_time(timing.access_ns + timing.byte_ns * buffer.len() as u64);
-        let count = self.reads.fetch_add(1, Ordering::Relaxed);
+        let count = self.reads.add(1);
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let (place, inside) = self.place(at);

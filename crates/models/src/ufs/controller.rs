@@ -1,7 +1,6 @@
 //! The host controller: its registers and queues, and the descriptors it fetches and returns.
 
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU64;
 
 use flysch_wire::ufs::registers::{self as reg, Hce, Interrupts};
 use flysch_wire::ufs::upiu::EHS_LENGTH_OFFSET;
@@ -15,6 +14,7 @@ use super::registers::Registers;
 use super::task::State;
 use super::{SLOTS, crypto, mcq};
 use crate::faults::Kind;
+use crate::number::Number;
 
 /// Registers and queues.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Controller {
     pub(super) registers: Registers,
     pub(super) queues: Queues,
     /// When the device finished, by slot (single doorbell) or by queue and task tag.
-    pub(super) done: Arc<[AtomicU64]>,
+    pub(super) done: Arc<[Number]>,
 }
 
 impl Controller {
@@ -32,7 +32,7 @@ impl Controller {
         Self {
             registers: Registers::new(config),
             queues: Queues::new(queues),
-            done: (0..SLOTS.max(queues << 8)).map(|_| AtomicU64::new(0)).collect(),
+            done: (0..SLOTS.max(queues << 8)).map(|_| Number::default()).collect(),
         }
     }
 

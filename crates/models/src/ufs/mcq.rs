@@ -2,7 +2,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 
 use flysch_wire::ufs::cqe::{self, Cqe, CqeNexus, CqeStatus, CqeUcd};
 use flysch_wire::ufs::registers::{
@@ -500,7 +499,7 @@ impl Controller {
             entry.nexus = nexus.with_iid(task.iid & 0xF).with_ext_iid(task.iid >> 4);
         }
         let done = task.done.unwrap_or(x.agenda.now());
-        self.done[number << 8 | usize::from(task.tag)].store(done, Ordering::Relaxed);
+        self.done[number << 8 | usize::from(task.tag)].set(done);
         let was_full = !self.has_room(x);
         x.tasks.release(index, true);
         Completion { entry, number, regular, was_full }

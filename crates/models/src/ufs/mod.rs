@@ -66,7 +66,6 @@ mod writebooster;
 use alloc::string::String;
 #[cfg(feature = "std")]
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::machine::{GuestMemory, Instant};
 use flysch_wire::ufs::query::CurrentPowerMode;
@@ -81,6 +80,7 @@ use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
+use crate::number::Number;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
 use crate::store::StoreError;
@@ -180,7 +180,7 @@ impl Ufs {
 
     /// The table behind [`device_done`](Self::device_done), for a host in another thread.
     #[cfg(feature = "std")]
-    fn done_table(&self) -> Arc<[AtomicU64]> {
+    fn done_table(&self) -> Arc<[Number]> {
         Arc::clone(&self.pair.controller.done)
     }
 
@@ -313,11 +313,11 @@ impl Ufs {
 }
 
 /// [`Ufs::device_done`] in the table of a model.
-fn device_done_in(done: &[AtomicU64], queue: u16, slot: u16) -> Option<Instant> {
+fn device_done_in(done: &[Number], queue: u16, slot: u16) -> Option<Instant> {
     if slot > 0xFF {
         return None;
     }
-    let nanos = done.get(usize::from(queue) << 8 | usize::from(slot))?.load(Ordering::Relaxed);
+    let nanos = done.get(usize::from(queue) << 8 | usize::from(slot))?.get();
     (nanos != 0).then_some(Instant::from_nanos(nanos))
 }
 

@@ -1,7 +1,5 @@
 //! The single doorbell: transfer request list and task management request list.
 
-use core::sync::atomic::Ordering;
-
 use flysch_wire::ufs::registers::Interrupts;
 use flysch_wire::ufs::upiu::{TaskRequest, TaskResponse};
 use flysch_wire::ufs::utmrd::{self, TaskOcs, UtmrdHeader};
@@ -89,7 +87,7 @@ impl Controller {
         let done = task.done.unwrap_or(x.agenda.now());
         self.write_status(utrd, ocs, x);
         x.tasks.release(index, false);
-        self.done[usize::from(slot)].store(done, Ordering::Relaxed);
+        self.done[usize::from(slot)].set(done);
     }
 
     /// Releases a slot to the host; `interrupt` is the descriptor's setting.

@@ -31,6 +31,7 @@ use super::Ufs;
 use super::config::QUEUES_MAX;
 use super::mcq::{QueueRegister, queue_register};
 use crate::machine::{MESSAGES, Messages as _};
+use crate::number::Number;
 
 /// Idle time below which the model thread spins rather than parks, nanoseconds.
 const SPIN_NS: u64 = 60_000;
@@ -68,7 +69,7 @@ struct Shared {
     queues: Vec<QueueMirror>,
     /// Queues whose SQTP or CQHP was written since the model last looked.
     rung_queues: AtomicU32,
-    done: Arc<[AtomicU64]>,
+    done: Arc<[Number]>,
     vectors: u16,
     /// Vectors raised by messages that nobody has waited for yet, and vectors that messages may
     /// raise, one bit each.

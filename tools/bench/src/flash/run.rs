@@ -1,7 +1,7 @@
 //! The measurements.
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{FileSystem, FileSystemMut, Inode};
+use flysch_api::vfs::{FileSystem, FileSystemMut, FileSystemMutExt, Inode};
 use flysch_ubifs::IndexUse;
 
 use super::buffer::PageCache;
@@ -274,12 +274,8 @@ fn create(
     let inode = fs.create(root, name, &FILE, NOW)?;
     let mut offset = 0;
     for piece in bytes.chunks(piece) {
-        let mut left = piece;
-        while !left.is_empty() {
-            let accepted = fs.write(inode, offset, left, NOW)?;
-            offset += accepted as u64;
-            left = &left[accepted..];
-        }
+        fs.write_all(inode, offset, piece, NOW)?;
+        offset += piece.len() as u64;
     }
     Ok(inode)
 }

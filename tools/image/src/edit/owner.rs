@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
-use flysch_api::vfs::{FileSystem, FsError};
+use flysch_api::vfs::{FileSystem, FileSystemExt, FsError};
 
 use super::{EditError, Editor};
 use crate::path::follow;
 
 /// Maximum bytes of a list of users.
-const LIST_MAX: u64 = 16 << 20;
+const LIST_MAX: usize = 16 << 20;
 
 /// The owner of a file: `OWNER`, `OWNER:GROUP`, `:GROUP`, `OWNER:` (with the owner's group).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,13 +103,9 @@ impl Editor<'_> {
         let fs: &dyn FileSystem = &*self.fs;
         let Ok(inode) = follow(fs, list) else { return Ok(Vec::new()) };
         let fail = super::at(list);
-        let size = fs.attributes(inode).map_err(&fail)?.size;
-        if size > LIST_MAX {
-            return Err(fail(FsError::FileTooLarge));
-        }
-        let mut text = vec![0; size as usize];
-        let len = fs.read(inode, 0, &mut text).map_err(&fail)?;
-        text.truncate(len);
-        Ok(text)
+        fs.read_all(inode, LIST_MAX).map_err(|error| match error {
+            FsError::BufferTooSmall(_) => fail(FsError::FileTooLarge),
+            error => fail(error),
+        })
     }
 }

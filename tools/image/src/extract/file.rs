@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flysch_api::vfs::{Attributes, DeviceNumber, FileKind, FsError, Inode};
+use flysch_api::vfs::{Attributes, DeviceNumber, FileKind, FileSystemExt, FsError, Inode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -103,7 +103,7 @@ impl Run<'_> {
 
     fn target(&self, inode: Inode) -> Result<Vec<u8>, Cause> {
         let mut target = vec![0; TARGET_MAX];
-        let len = self.fs.read(inode, 0, &mut target)?;
+        let len = self.fs.read_full(inode, 0, &mut target)?;
         target.truncate(len);
         Ok(target)
     }
