@@ -13,12 +13,12 @@ const PIECE: usize = 64 << 10;
 
 /// What every [`FileSystem`] can do with its calls: read to the end, and find a file by its path.
 pub trait FileSystemExt: FileSystem {
-    /// Reads like [`read`](FileSystem::read) until `buffer` is full or the file ends. Returns the number
-    /// of bytes read, which is smaller than requested only at the end.
+    /// Reads like [`read`](FileSystem::read) until `buffer` is full or the file ends. Returns the
+    /// number of bytes read, which is smaller than requested only at the end.
     ///
     /// # Errors
-    /// As [`read`](FileSystem::read), also for damage behind the first bytes; `read` returns the bytes
-    /// before it.
+    /// As [`read`](FileSystem::read), also for damage behind the first bytes; `read` returns the
+    /// bytes before it.
     fn read_full(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let mut done = 0;
         while done < buffer.len() {
@@ -72,14 +72,15 @@ pub trait FileSystemExt: FileSystem {
     /// root is the root.
     ///
     /// Symlinks are followed inside this file system, the last one too; an absolute target starts
-    /// at the root. To get at a symlink itself, call [`lookup`](FileSystem::lookup) with the directory
-    /// it is in.
+    /// at the root. To get at a symlink itself, call [`lookup`](FileSystem::lookup) with the
+    /// directory it is in.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if a name does not exist, and for an empty path;
     /// [`FsError::NotDirectory`] if something else is followed by a '/'; [`FsError::NameTooLong`]
     /// for a symlink of more than 4096 bytes, and [`FsError::Invalid`] for more than 40 symlinks
-    /// (Linux's limits); otherwise as [`lookup`](FileSystem::lookup) and [`read`](FileSystem::read).
+    /// (Linux's limits); otherwise as [`lookup`](FileSystem::lookup) and
+    /// [`read`](FileSystem::read).
     #[cfg(feature = "alloc")]
     fn resolve(&self, path: &[u8]) -> Result<Inode, FsError> {
         path::resolve(self, path)
@@ -90,13 +91,16 @@ impl<F: FileSystem + ?Sized> FileSystemExt for F {}
 
 /// What every [`FileSystemMut`] can do with its calls: write everything it is given.
 pub trait FileSystemMutExt: FileSystemMut {
-    /// Writes all of `data` at `offset`, with as many calls of [`write`](FileSystemMut::write) as it takes.
+    /// Writes all of `data` at `offset`, with as many calls of [`write`](FileSystemMut::write) as
+    /// it takes.
     ///
     /// # Errors
-    /// As [`write`](FileSystemMut::write), and [`FsError::NoSpace`] also when a part found space: unlike
-    /// other calls this one may fail after a part of the data was written, always its beginning.
-    /// [`set_attributes`](FileSystemMut::set_attributes) with the old size takes away by how much the file
-    /// grew.
+    /// As [`write`], and [`FsError::NoSpace`] also when a part found space: unlike other calls this
+    /// one may fail after a part of the data was written, always its beginning.
+    /// [`set_attributes`](FileSystemMut::set_attributes) with the old size takes away by how much
+    /// the file grew.
+    ///
+    /// [`write`]: FileSystemMut::write
     fn write_all(
         &mut self,
         inode: Inode,
