@@ -178,8 +178,8 @@ fn a_lost_log_tree_or_index_costs_no_file() {
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
 }
 
-/// An image made to be flashed is shorter than the volume: the new index lies behind its end, so the
-/// superblock has to count those LEBs.
+/// An image made to be flashed is shorter than the volume: the new index lies behind its end, so
+/// the superblock has to count those LEBs.
 #[test]
 fn a_file_system_without_a_master_node_grows_for_its_new_index() {
     let mut memory = filled_over(50);
