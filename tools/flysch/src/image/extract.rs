@@ -133,6 +133,7 @@ fn add(total: &mut Extraction, one: Extraction, prefix: &str) {
     total.files += one.files;
     total.bytes += one.bytes;
     total.without_owner += one.without_owner;
+    total.without_set_id += one.without_set_id;
     total.without_device += one.without_device;
     total.without_xattr += one.without_xattr;
     total.failures.extend(
@@ -168,6 +169,7 @@ fn report(
             "failures": failures,
             "faults": faults,
             "without_owner": total.without_owner,
+            "without_set_id": total.without_set_id,
             "without_device": total.without_device,
             "without_xattr": total.without_xattr,
         }))?;
@@ -180,6 +182,7 @@ fn report(
     }
     let missing: Vec<String> = [
         (total.without_owner, "owner", "owners"),
+        (total.without_set_id, "set-id mode", "set-id modes"),
         (total.without_device, "device node", "device nodes"),
         (total.without_xattr, "extended attribute", "extended attributes"),
     ]

@@ -83,6 +83,8 @@ pub struct Extraction {
     pub failures: Vec<Failure>,
     /// Files whose owner could not be set, for lack of rights.
     pub without_owner: u64,
+    /// Files without their set-user-id and set-group-id bits, because they lack their owner.
+    pub without_set_id: u64,
     /// Device nodes that could not be made, for lack of rights.
     pub without_device: u64,
     /// Extended attributes that could not be set, for lack of rights or because the file system of
@@ -416,3 +418,6 @@ enum Cause {
     #[error("{error}; bytes {start} to {end} are lost")]
     Hole { error: FsError, start: u64, end: u64 },
 }
+
+#[cfg(test)]
+mod tests;
