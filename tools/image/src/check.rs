@@ -4,6 +4,7 @@ use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 
+use crate::complete::cut_end;
 use crate::open::{Contents, Image, ImageVolume, Part};
 
 /// A finding of a check, for one volume or for the device below them.
@@ -23,13 +24,14 @@ pub fn check(image: &Image, report: &mut dyn FnMut(Checked<'_>)) -> bool {
         report(Checked { volume, finding });
     };
     for part in &image.parts {
-        check_part(part, &mut tell);
+        check_part(image, part, &mut tell);
     }
     is_wrong
 }
 
-fn check_part(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
+fn check_part(image: &Image, part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
     check_flash(part, tell);
+    cut_end(image, part).into_iter().for_each(|finding| tell(None, finding));
     if let Some(failure) = &part.failure {
         tell(None, simple(Severity::Lost, "image", failure.clone(), Place::default()));
     }

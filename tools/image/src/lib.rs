@@ -9,6 +9,7 @@
 mod apart;
 mod check;
 mod chip;
+mod complete;
 pub mod create;
 mod device;
 mod edit;
@@ -22,11 +23,14 @@ mod path;
 mod repair;
 mod signature;
 mod storage;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod writable;
 
 pub use check::{Checked, check};
 pub use chip::{ChipError, ChipTarget, OnChip, chip_keys};
+pub use complete::raw_damage;
 pub use edit::{
     Clause, EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
     tree_bytes,

@@ -5,8 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use flysch_api::count::counted;
-use flysch_api::finding::Severity;
-use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, ImageVolume};
+use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Image, ImageVolume};
 use serde_json::json;
 
 use super::{Source, shown};
@@ -54,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let name = if is_tree(volume) { name.clone() } else { format!("{name}.bin") };
         let place = if in_folder { arguments.output.join(&name) } else { arguments.output.clone() };
         let prefix = if in_folder { name } else { String::new() };
-        let one = extract_volume(arguments, volume, &place)?;
+        let one = extract_volume(arguments, (&image, volume), &place)?;
         add(&mut total, one, &prefix);
     }
     // What is there may not be all, or belong to another volume.
@@ -76,7 +75,7 @@ fn make_empty(directory: &Path) -> Result<(), Failure> {
 
 fn extract_volume(
     arguments: &Arguments,
-    volume: &ImageVolume,
+    (image, volume): (&Image, &ImageVolume),
     place: &Path,
 ) -> Result<Extraction, Failure> {
     let fail = |error: std::io::Error| Failure::of(place.display(), error);
@@ -88,10 +87,8 @@ fn extract_volume(
     watch(&progress, &mut bar, || match (&volume.contents, fs) {
         (_, Some(fs)) => flysch_image::extract(&*fs, place, &options, &progress).map_err(fail),
         (Contents::Raw(flash), _) => {
-            // A static volume vouches for its bytes by checksums.
-            let verified = volume.ubi.as_ref().map(|ubi| ubi.verify()).unwrap_or_default();
-            let damage = verified.iter().find(|finding| finding.severity > Severity::Note);
-            let damage = damage.map(|finding| Lost { path: vec![], cause: finding.to_string() });
+            let damage = flysch_image::raw_damage(image, volume);
+            let damage = damage.map(|cause| Lost { path: vec![], cause });
             if damage.is_some() && !arguments.keep_damaged {
                 let failures = damage.into_iter().collect();
                 return Ok(Extraction { failures, ..Extraction::default() });
