@@ -48,5 +48,5 @@ pub use open::{
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};
 pub use signature::{CertificateError, read_certificates, read_signer};
-pub use tree::{Node, walk};
+pub use tree::{Node, attributes_lost, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

@@ -1,10 +1,13 @@
 //! Images for tests.
 
 use std::fs;
+use std::path::Path;
 
 use flysch_ubi::create::ImageOptions;
+use flysch_ubifs::create::{CreateOptions, Packing};
+use flysch_wire::ubifs::Compression;
 
-use crate::create::{Making, UbiPlan};
+use crate::create::{Making, Tree, TreeOptions, UbiPlan, UbifsOptions, create_ubifs};
 
 /// A UBI image with dynamic volumes: the name of each, the bytes of its content, its size.
 pub(crate) fn ubi(peb_size: u32, min_io_size: u32, volumes: &[(&str, usize, u64)]) -> Vec<u8> {
@@ -32,4 +35,34 @@ pub(crate) fn ubi(peb_size: u32, min_io_size: u32, volumes: &[(&str, usize, u64)
     let mut image = vec![];
     plan.write(&mut image, &Making::default()).unwrap();
     image
+}
+
+/// Makes the bare UBIFS `image` of the files in `directory`, which may grow to `lebs_max` LEBs.
+pub(crate) fn ubifs(directory: &Path, image: &Path, lebs_max: u32) {
+    let tree = Tree::from_directory(directory, &TreeOptions::default()).unwrap();
+    let options = UbifsOptions {
+        format: CreateOptions::new(512, 15_872, lebs_max),
+        packing: Packing::new(Compression::None),
+        threads: 1,
+        keys: None,
+        signer: None,
+        policy: None,
+    };
+    let out = fs::File::create_new(image).unwrap();
+    let _ = create_ubifs(&tree, &options, &out, &Making::default()).unwrap();
+}
+
+/// Spoils the node of an inode in the bare UBIFS `image`.
+pub(crate) fn spoil_inode(image: &Path, inode: u32) {
+    let mut bytes = fs::read(image).unwrap();
+    let is_it = |node: &[u8]| {
+        node.starts_with(&[0x31, 0x18, 0x10, 0x06])
+            && node[20] == 0
+            && node[24..28] == inode.to_le_bytes()
+    };
+    let at: Vec<usize> =
+        (0..bytes.len() - 160).step_by(8).filter(|&at| is_it(&bytes[at..])).collect();
+    assert!(!at.is_empty());
+    at.into_iter().for_each(|at| bytes[at + 80] ^= 1);
+    fs::write(image, bytes).unwrap();
 }

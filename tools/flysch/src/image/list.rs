@@ -2,7 +2,7 @@
 
 use flysch_api::count::counted;
 use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError};
-use flysch_image::{Node, resolve, walk};
+use flysch_image::{Node, attributes_lost, resolve, walk};
 use serde::Serialize;
 
 use super::{Source, shown};
@@ -162,14 +162,15 @@ impl Lister<'_> {
         node: &Node<'_>,
     ) -> Result<(), Failure> {
         let path = full_path(base, node.path);
-        let attributes = match &node.attributes {
-            Ok(attributes) => Some(*attributes),
-            Err(_) => None,
+        let error = match &node.attributes {
+            Ok(it) if it.kind == FileKind::Directory => attributes_lost(fs, node.inode),
+            Ok(_) => None,
+            Err(error) => Some(*error),
         };
+        let attributes = node.attributes.ok().filter(|_| error.is_none());
         let target = attributes
             .filter(|attributes| attributes.kind == FileKind::Symlink)
             .and_then(|_| target(fs, node));
-        let error = node.attributes.err();
         self.failures += u64::from(error.is_some());
         if self.output.json() {
             let mut xattrs = vec![];

@@ -30,7 +30,7 @@ use flysch_files::NewFile;
 use rustix::fs::{Mode, OFlags};
 
 use crate::open::SharedFlash;
-use crate::tree::{Child, DEPTH_MAX, children};
+use crate::tree::{Child, DEPTH_MAX, attributes_lost, children};
 use habits::Habits;
 use links::Links;
 use queue::Queue;
@@ -346,9 +346,16 @@ impl Run<'_> {
     }
 
     fn finish_directory(&self, directory: &Directory) {
-        match self.fs.attributes(directory.inode) {
-            Ok(attributes) => self.restore_open(&directory.handle, &attributes, &directory.path()),
-            Err(error) => self.fail(directory.path(), error),
+        match (self.fs.attributes(directory.inode), attributes_lost(self.fs, directory.inode)) {
+            (Ok(attributes), None) => {
+                self.restore_open(&directory.handle, &attributes, &directory.path());
+            }
+            (_, Some(error)) | (Err(error), None) => {
+                // Nobody knows for whom it was: the one who extracts may decide.
+                let closed = rustix::fs::fchmod(&directory.handle, Mode::RWXU);
+                let cause = closed.map_or_else(Cause::System, |()| Cause::Attributes(error));
+                self.fail(directory.path(), cause);
+            }
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);
     }
@@ -415,6 +422,8 @@ enum Cause {
     DirectoryTwice,
     #[error("the directory entry names a different kind than the inode")]
     Kind,
+    #[error("its owner, permissions and times are lost: {0}")]
+    Attributes(FsError),
     #[error("{error}; bytes {start} to {end} are lost")]
     Hole { error: FsError, start: u64, end: u64 },
 }

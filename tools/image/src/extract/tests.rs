@@ -4,6 +4,8 @@ use flysch_api::vfs::{DeviceNumber, FileSystemMut, NewFile, Timestamp};
 use flysch_vfs::Memory;
 
 use super::*;
+use crate::path::resolve;
+use crate::{ImageOpenOptions, ImageVolume, testing};
 
 const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 
@@ -32,4 +34,33 @@ fn a_file_without_its_owner_does_not_run_as_another() {
     let modes = ["su", "pipe", "d", "plain"].map(|name| mode(&out.join(name)));
     assert_eq!(modes, [0o755, 0o755, 0o1755, 0o644]);
     assert_eq!(done.without_set_id, 3);
+}
+
+/// A file system in the file `image`.
+fn opened(image: &Path) -> crate::SharedFileSystem {
+    let image = crate::Image::open(image, &ImageOpenOptions::default()).unwrap();
+    image.volumes().find_map(ImageVolume::file_system).unwrap()
+}
+
+#[test]
+fn a_directory_that_lost_its_attributes_is_open_to_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("private/below")).unwrap();
+    std::fs::write(tree.join("private/below/file"), "secret").unwrap();
+    let image = folder.path().join("image");
+    testing::ubifs(&tree, &image, 64);
+    let inode = resolve(&*opened(&image), b"/private").unwrap();
+    for (number, path) in [(inode.0, "private"), (1, "")] {
+        testing::spoil_inode(&image, number as u32);
+        let fs = opened(&image);
+        let out = folder.path().join(format!("out-{number}"));
+        let done = extract(&*fs, &out, &ExtractOptions::default(), &Progress::default()).unwrap();
+        let failure = done.failures.iter().find(|it| it.path == path.as_bytes()).unwrap();
+        let expected = "its owner, permissions and times are lost: ";
+        assert!(failure.cause.starts_with(expected), "{}", failure.cause);
+        assert_eq!(mode(&out.join(path)), 0o700, "{path}");
+        assert_eq!(mode(&out.join("private/below")), 0o755);
+        assert_eq!(std::fs::read(out.join("private/below/file")).unwrap(), b"secret");
+    }
 }

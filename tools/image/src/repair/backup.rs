@@ -240,17 +240,16 @@ fn restore_stateless(mut backup: Backup<'_>, path: &Path) -> io::Result<u64> {
         return Err(bad("it was made for another image: this one is shorter"));
     }
     let mut is_known = false;
-    let blocks =
-        put_back(&mut backup, path, |old, new| match (identity(old), identity(new)) {
-            (Some(old), Some(new)) if old != new => {
-                Err(bad("it was made for another image: this one has another number"))
-            }
-            (Some(_), Some(_)) => {
-                is_known = true;
-                Ok(())
-            }
-            _ => Ok(()),
-        })?;
+    let blocks = put_back(&mut backup, path, |old, new| match (identity(old), identity(new)) {
+        (Some(old), Some(new)) if old != new => {
+            Err(bad("it was made for another image: this one has another number"))
+        }
+        (Some(_), Some(_)) => {
+            is_known = true;
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
     let why = "it was made by an earlier version, and nothing in it shows that it belongs to this \
                image: only that version restores it";
     if is_known { Ok(blocks) } else { Err(bad(why)) }
