@@ -175,7 +175,9 @@ fn report(
             eprintln!("flysch: /{}: {}", shown(&failure.path), failure.cause);
         }
         let files = counted(total.files, "file", "files");
-        output.line(format_args!("{files}, {}", counted(total.bytes, "byte", "bytes")))?;
+        // With their holes, which formats store or do not.
+        let bytes = counted(total.bytes, "byte of content", "bytes of content");
+        output.line(format_args!("{files}, {bytes}"))?;
     }
     let missing: Vec<String> = [
         (total.without_owner, "owner", "owners"),

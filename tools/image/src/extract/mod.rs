@@ -57,7 +57,7 @@ impl Progress {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Bytes written so far.
+    /// Bytes of the content of regular files so far, holes included.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -77,7 +77,8 @@ pub struct Failure {
 pub struct Extraction {
     /// Files, directories and others that were created.
     pub files: u64,
-    /// Bytes written.
+    /// Bytes of the content of regular files, holes included; a file with several names counts
+    /// once. As many as [`Tree::bytes`](crate::create::Tree::bytes) of the same files.
     pub bytes: u64,
     /// What could not be extracted, by path.
     pub failures: Vec<Failure>,

@@ -64,3 +64,24 @@ fn a_directory_that_lost_its_attributes_is_open_to_nobody() {
         assert_eq!(std::fs::read(out.join("private/below/file")).unwrap(), b"secret");
     }
 }
+
+/// Formats differ in how much of a hole they store.
+#[test]
+fn the_bytes_of_a_tree_are_those_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"data", 2 << 20).unwrap();
+    sparse.set_len(5 << 20).unwrap();
+    std::fs::write(tree.join("small"), [7; 1000]).unwrap();
+    std::fs::hard_link(tree.join("small"), tree.join("same")).unwrap();
+    let image = folder.path().join("image");
+    testing::ubifs(&tree, &image, 64);
+    let made = crate::create::Tree::from_directory(&tree, &Default::default()).unwrap();
+    let options = ExtractOptions::default();
+    let out = folder.path().join("out");
+    let done = extract(&*opened(&image), &out, &options, &Progress::default()).unwrap();
+    assert_eq!((done.bytes, made.bytes()), ((5 << 20) + 1000, (5 << 20) + 1000));
+    assert_eq!(out.join("sparse").metadata().unwrap().len(), 5 << 20);
+}
