@@ -88,7 +88,8 @@ fn extract_volume(
         (_, Some(fs)) => flysch_image::extract(&*fs, place, &options, &progress).map_err(fail),
         (Contents::Raw(flash), _) => {
             let damage = flysch_image::raw_damage(image, volume);
-            let damage = damage.map(|cause| Lost { path: vec![], cause });
+            let is_partial = arguments.keep_damaged;
+            let damage = damage.map(|cause| Lost { path: vec![], cause, is_partial });
             if damage.is_some() && !arguments.keep_damaged {
                 let failures = damage.into_iter().collect();
                 return Ok(Extraction { failures, ..Extraction::default() });
@@ -100,7 +101,7 @@ fn extract_volume(
         }
         (_, None) => {
             let cause = volume.failure().unwrap_or("cannot be opened").to_string();
-            let failures = vec![Lost { path: vec![], cause }];
+            let failures = vec![Lost { path: vec![], cause, is_partial: false }];
             Ok(Extraction { failures, ..Extraction::default() })
         }
     })
@@ -158,7 +159,9 @@ fn report(
         let failures: Vec<_> = total
             .failures
             .iter()
-            .map(|failure| json!({ "path": shown(&failure.path), "cause": failure.cause }))
+            .map(|Lost { path, cause, is_partial }| {
+                json!({ "path": shown(path), "cause": cause, "partial": is_partial })
+            })
             .collect();
         output.value(&json!({
             "files": total.files,
@@ -195,12 +198,20 @@ fn report(
             missing.join(", ")
         );
     }
-    match (total.failures.len(), faults.first()) {
-        (0, None) => Ok(()),
-        (0, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
-        (count, _) => {
-            let files = counted(count, "file", "files");
-            Err(Failure::failed(format!("{files} could not be extracted")))
-        }
+    match (total.failures.is_empty(), faults.first()) {
+        (true, None) => Ok(()),
+        (true, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
+        (false, _) => Err(Failure::failed(missed(&total.failures))),
     }
+}
+
+/// How many files are not there, and how many not completely.
+fn missed(failures: &[Lost]) -> String {
+    let partial = failures.iter().filter(|failure| failure.is_partial).count();
+    let absent = failures.len() - partial;
+    let absent = (absent > 0)
+        .then(|| format!("{} could not be extracted", counted(absent, "file", "files")));
+    let partial = (partial > 0)
+        .then(|| format!("{} extracted only in part", counted(partial, "file was", "files were")));
+    absent.into_iter().chain(partial).collect::<Vec<_>>().join("; ")
 }

@@ -69,14 +69,14 @@ impl Run<'_> {
             false => self.restore(file.as_fd(), attributes),
         };
         if let Err(cause) = restored {
-            self.fail(path(), cause);
+            self.lacks(path(), cause);
         }
     }
 
     /// Restores a directory by its handle.
     pub(super) fn restore_open(&self, handle: &OwnedFd, attributes: &Attributes, path: &[u8]) {
         if let Err(cause) = self.restore(handle.as_fd(), attributes) {
-            self.fail(path.to_vec(), cause);
+            self.lacks(path.to_vec(), cause);
         }
     }
 
@@ -120,7 +120,7 @@ impl Run<'_> {
             rustix::fs::setxattr(through, key, value, XattrFlags::empty())
         });
         if let Err(cause) = xattrs {
-            self.fail(path(), cause);
+            self.lacks(path(), cause);
         }
         rustix::fs::utimensat(directory, name, &times(attributes), no_follow)?;
         Ok(())

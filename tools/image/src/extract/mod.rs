@@ -70,6 +70,8 @@ pub struct Failure {
     pub path: Vec<u8>,
     /// The cause.
     pub cause: String,
+    /// It was extracted, as far as it could be read; otherwise it is not there.
+    pub is_partial: bool,
 }
 
 /// The result of an extraction.
@@ -163,7 +165,7 @@ pub fn extract_raw(
     if is_kept {
         new.keep_new()?;
     }
-    let damage = damage.map(|cause| Failure { path: vec![], cause });
+    let damage = damage.map(|cause| Failure { path: vec![], cause, is_partial: is_kept });
     progress.files.fetch_add(u64::from(is_kept), Ordering::Relaxed);
     Ok(Extraction {
         files: u64::from(is_kept),
@@ -300,8 +302,18 @@ impl Run<'_> {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// A file or directory is there, and something of it is missing.
+    fn lacks(&self, path: Vec<u8>, cause: impl ToString) {
+        self.fault(path, cause, true);
+    }
+
+    /// A file or directory is not there.
     fn fail(&self, path: Vec<u8>, cause: impl ToString) {
-        let failure = Failure { path, cause: cause.to_string() };
+        self.fault(path, cause, false);
+    }
+
+    fn fault(&self, path: Vec<u8>, cause: impl ToString, is_partial: bool) {
+        let failure = Failure { path, cause: cause.to_string(), is_partial };
         self.report(|report| report.failures.push(failure));
     }
 
@@ -324,7 +336,7 @@ impl Run<'_> {
     fn enter(&self, directory: &Arc<Directory>, worker: usize) {
         let (mut entries, result) = children(self.fs, directory.inode);
         if let Err(error) = result {
-            self.fail(directory.path(), error);
+            self.lacks(directory.path(), error);
         }
         // Files mostly lie in the image in the order in which their inodes were made.
         entries.sort_unstable_by_key(|child| child.inode);
@@ -355,7 +367,7 @@ impl Run<'_> {
                 // Nobody knows for whom it was: the one who extracts may decide.
                 let closed = rustix::fs::fchmod(&directory.handle, Mode::RWXU);
                 let cause = closed.map_or_else(Cause::System, |()| Cause::Attributes(error));
-                self.fail(directory.path(), cause);
+                self.lacks(directory.path(), cause);
             }
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);
@@ -372,8 +384,11 @@ impl Run<'_> {
             FileKind::Directory => self.make_directory(directory, child, worker.number),
             _ => self.make_other(directory, child, &mut worker.buffer),
         };
-        if let Err(cause) = made {
-            self.fail(directory.path_of(&child.name), cause);
+        match made {
+            Ok(()) => {}
+            // Written nevertheless: damaged files are kept.
+            Err(cause @ Cause::Hole { .. }) => self.lacks(directory.path_of(&child.name), cause),
+            Err(cause) => self.fail(directory.path_of(&child.name), cause),
         }
     }
 

@@ -57,6 +57,7 @@ fn a_directory_that_lost_its_attributes_is_open_to_nobody() {
         let out = folder.path().join(format!("out-{number}"));
         let done = extract(&*fs, &out, &ExtractOptions::default(), &Progress::default()).unwrap();
         let failure = done.failures.iter().find(|it| it.path == path.as_bytes()).unwrap();
+        assert!(failure.is_partial);
         let expected = "its owner, permissions and times are lost: ";
         assert!(failure.cause.starts_with(expected), "{}", failure.cause);
         assert_eq!(mode(&out.join(path)), 0o700, "{path}");
@@ -84,4 +85,26 @@ fn the_bytes_of_a_tree_are_those_of_its_files() {
     let done = extract(&*opened(&image), &out, &options, &Progress::default()).unwrap();
     assert_eq!((done.bytes, made.bytes()), ((5 << 20) + 1000, (5 << 20) + 1000));
     assert_eq!(out.join("sparse").metadata().unwrap().len(), 5 << 20);
+}
+
+#[test]
+fn a_damaged_file_is_there_in_part_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("file"), [0x5A; 20_000]).unwrap();
+    let image = folder.path().join("image");
+    testing::ubifs(&tree, &image, 64);
+    let mut bytes = std::fs::read(&image).unwrap();
+    let at = bytes.windows(4096).position(|it| it == [0x5A; 4096]).unwrap();
+    bytes[at] = 0;
+    std::fs::write(&image, bytes).unwrap();
+    for keep_damaged in [false, true] {
+        let options = ExtractOptions { keep_damaged, ..ExtractOptions::default() };
+        let out = folder.path().join(format!("out-{keep_damaged}"));
+        let done = extract(&*opened(&image), &out, &options, &Progress::default()).unwrap();
+        let failures: Vec<_> = done.failures.iter().map(|it| it.is_partial).collect();
+        assert_eq!(failures, [keep_damaged]);
+        assert_eq!(out.join("file").exists(), keep_damaged);
+    }
 }
