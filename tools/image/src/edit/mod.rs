@@ -56,6 +56,18 @@ pub enum EditError {
     Sync(FsError),
 }
 
+impl EditError {
+    /// Whether the file system had no space for it.
+    pub fn lacks_room(&self) -> bool {
+        match self {
+            Self::Path(PathError::At { error, .. }) | Self::Sync(error) => {
+                *error == FsError::NoSpace
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Adds the path to an error.
 fn at(path: &[u8]) -> impl Fn(FsError) -> EditError + '_ {
     move |error| PathError::At { path: shown(path), error }.into()
