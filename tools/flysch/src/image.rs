@@ -188,11 +188,10 @@ impl Source {
         }
     }
 
-    /// Whether the user wants this volume.
-    fn wants(&self, volume: &ImageVolume) -> bool {
-        self.volume.as_ref().is_none_or(|wanted| {
-            *wanted == volume.name || volume.id.is_some_and(|id| *wanted == id.to_string())
-        })
+    /// Whether the user wants this volume of the image.
+    fn wants(&self, image: &Image, volume: &ImageVolume) -> bool {
+        let wanted = self.volume.as_ref();
+        wanted.is_none_or(|wanted| flysch_image::is_named(image, volume, wanted))
     }
 
     /// The file system of a volume, as it is to be shown.
@@ -206,13 +205,13 @@ impl Source {
         let volumes: Vec<_> = names
             .into_iter()
             .zip(image.volumes())
-            .filter(|(_, volume)| self.wants(volume))
+            .filter(|(_, volume)| self.wants(image, volume))
             .collect();
         if !volumes.is_empty() {
             return Ok(volumes);
         }
         let failure = image.parts.iter().find_map(|part| part.failure.clone());
-        let there: Vec<&str> = image.volumes().map(|volume| &volume.name[..]).collect();
+        let there = flysch_image::names(image);
         Err(match (&self.volume, failure) {
             (Some(wanted), _) if !there.is_empty() => Failure::failed(format!(
                 "{}: there is no volume `{wanted}`; there are: {}",

@@ -43,7 +43,7 @@ pub use keys::{KeyFile, KeyFileError, read_keys};
 pub use lock::Exclusive;
 pub use open::{
     Contents, Image, ImageDevice, ImageOpenOptions, ImageVolume, OpenError, Part, SharedFileSystem,
-    SharedFlash, SharedVolume, in_fields, names,
+    SharedFlash, SharedVolume, in_fields, is_named, names,
 };
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};

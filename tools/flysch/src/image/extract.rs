@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         add(&mut total, one, &prefix);
     }
     // What is there may not be all, or belong to another volume.
-    let faults = flysch_image::faults(&image, &|volume| arguments.source.wants(volume));
+    let faults = flysch_image::faults(&image, &|volume| arguments.source.wants(&image, volume));
     report(&total, &faults, &arguments.source.path, output)
 }
 

@@ -245,7 +245,8 @@ fn write(
     let copy = copy_of(arguments, output)?;
     'attempt: loop {
         for volume in volumes {
-            match repair_one(source, copy.temporary_path(), volume, (level, more))? {
+            let at = image.volumes().position(|other| std::ptr::eq(other, *volume));
+            match repair_one(source, copy.temporary_path(), (*volume, at), (level, more))? {
                 Ok(()) => {}
                 Err(failure) if failure.lacks_room() && more == 0 => {
                     more = MORE;
@@ -270,17 +271,18 @@ fn write(
     copy.finish()
 }
 
-/// Repairs, in the file at `path`, the volume that is `volume` in the image.
+/// Repairs, in the file at `path`, the volume that is `volume` in the image, and the one numbered
+/// `at` there: others may have its name and ID.
 fn repair_one(
     source: &Source,
     path: &Path,
-    volume: &ImageVolume,
+    (volume, at): (&ImageVolume, Option<usize>),
     (level, more): (Level, u32),
 ) -> Result<Result<(), RepairFailure>, Failure> {
     let opened = source.open_at(path)?;
-    let same = opened
-        .volumes()
-        .find(|other| other.name == volume.name && other.id == volume.id)
+    let same = at
+        .and_then(|at| opened.volumes().nth(at))
+        .filter(|other| other.name == volume.name && other.id == volume.id)
         .ok_or_else(|| Failure::of(source.path.display(), "the image changed meanwhile"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(opened.repair(same, level, now, more).map(drop))

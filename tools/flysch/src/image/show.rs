@@ -34,7 +34,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
             volumes: part
                 .volumes
                 .iter()
-                .filter(|volume| source.wants(volume))
+                .filter(|volume| source.wants(&image, volume))
                 .map(|volume| map(flysch_image::volume_facts(volume)))
                 .collect(),
         });
@@ -43,12 +43,17 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
         return judge(source, &image);
     }
     output.line(format_args!("{}: {} bytes", image.path.display(), image.size))?;
+    let names = flysch_image::names(&image);
+    let mut names = names.iter();
     for part in &image.parts {
         output.line("")?;
         lines(output, "", &flysch_image::facts(&image, part))?;
-        for volume in part.volumes.iter().filter(|volume| source.wants(volume)) {
+        for (volume, name) in part.volumes.iter().zip(names.by_ref()) {
+            if !source.wants(&image, volume) {
+                continue;
+            }
             output.line("")?;
-            output.line(format_args!("  volume {}", super::shown(volume.name.as_bytes())))?;
+            output.line(format_args!("  volume {}", super::shown(name.as_bytes())))?;
             lines(output, "  ", &flysch_image::volume_facts(volume))?;
         }
     }
@@ -57,7 +62,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
 
 /// Fails if anything shown is uncertain.
 pub(super) fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
-    let faults = flysch_image::faults(image, &|volume| source.wants(volume));
+    let faults = flysch_image::faults(image, &|volume| source.wants(image, volume));
     match faults.first() {
         None => Ok(()),
         Some(first) => {
