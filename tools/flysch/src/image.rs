@@ -9,6 +9,7 @@ mod mount;
 mod repair;
 mod show;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use flysch_image::{
@@ -108,7 +109,7 @@ struct Cat {
     source: Source,
     /// The file's path in the image.
     #[arg(value_name = "PATH")]
-    file: String,
+    file: OsString,
 }
 
 fn parse_offset(text: &str) -> Result<u64, String> {

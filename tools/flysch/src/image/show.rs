@@ -1,5 +1,8 @@
 //! `flysch image info` and `flysch image cat`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use flysch_image::{Fact, follow};
 use serde::Serialize;
 
@@ -84,14 +87,16 @@ fn lines(output: &mut Output, indent: &str, facts: &[Fact]) -> Result<(), Failur
 }
 
 /// Prints a file.
-pub(super) fn cat(source: &Source, path: &str, output: &mut Output) -> Result<(), Failure> {
+pub(super) fn cat(source: &Source, path: &OsStr, output: &mut Output) -> Result<(), Failure> {
     let image = source.open()?;
     let fs = source.file_system(&image)?;
-    let inode = follow(&*fs, path.as_bytes()).map_err(Failure::failed)?;
+    let path = path.as_bytes();
+    let inode = follow(&*fs, path).map_err(Failure::failed)?;
+    let fail = |error| Failure::of(super::shown(path), error);
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     loop {
-        let len = fs.read(inode, at, &mut buffer).map_err(|error| Failure::of(path, error))?;
+        let len = fs.read(inode, at, &mut buffer).map_err(fail)?;
         if len == 0 {
             return Ok(());
         }
