@@ -106,6 +106,7 @@ impl Editor<'_> {
         options: PutOptions,
     ) -> Result<Put, EditError> {
         let (directory, name) = self.place(path)?;
+        Self::may_be_called(path, FileKind::Regular)?;
         // A file that is there stays whose it was, as with the shell's `>`.
         let there = self.fs.lookup(directory, name).and_then(|inode| self.fs.attributes(inode));
         let there = there.ok().filter(|there| there.kind == FileKind::Regular);

@@ -110,6 +110,36 @@ fn what_can_not_be_says_why() {
     assert!(error.to_string().contains("missing: No such file"), "{error}");
 }
 
+/// As mv, ln, rm and touch do.
+#[test]
+fn a_slash_at_the_end_means_a_directory() {
+    let mut fs = memory();
+    let mut editor = Editor::new(&mut fs, NOW);
+    let none = DeviceNumber::default();
+    editor.make(b"/a", FileKind::Regular, 0o644, none).unwrap();
+    editor.make_directory(b"/dir/", 0o755, false).unwrap();
+    editor.make_directory(b"/p/q/", 0o755, true).unwrap();
+    let mut input = &b"x"[..];
+    let results = [
+        editor.rename(b"/a", b"/new/", false),
+        editor.rename(b"/a/", b"/new", false),
+        editor.symlink(b"a", b"/new/"),
+        editor.link(b"/a", b"/new/"),
+        editor.make(b"/new/", FileKind::Fifo, 0o644, none),
+        editor.touch(b"/new/", None, true),
+        editor.put_content(&mut input, b"/new/", PutOptions::default()).map(drop),
+        editor.remove(b"/a/", false),
+    ];
+    for result in results {
+        let why = result.unwrap_err().to_string();
+        assert!(why.ends_with("/: there is no such directory"), "{why}");
+    }
+    editor.rename(b"/dir/", b"/new/", false).unwrap();
+    editor.rename(b"/a", b"/new/", false).unwrap();
+    editor.remove(b"/new/", true).unwrap();
+    assert_eq!(fs.statistics().files, Some(3));
+}
+
 #[test]
 fn the_content_of_a_directory_goes_into_another_also_the_root() {
     let folder = tempfile::tempdir().unwrap();
