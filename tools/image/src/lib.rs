@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod acl;
 mod apart;
 mod check;
 mod chip;

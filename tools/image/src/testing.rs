@@ -7,7 +7,7 @@ use flysch_ubi::create::ImageOptions;
 use flysch_ubifs::create::{CreateOptions, Packing};
 use flysch_wire::ubifs::Compression;
 
-use crate::create::{Making, Tree, TreeOptions, UbiPlan, UbifsOptions, create_ubifs};
+use crate::create::{Making, Tree, TreeOptions, UbiPlan, UbifsOptions, UbifsWritten, create_ubifs};
 
 /// A UBI image with dynamic volumes: the name of each, the bytes of its content, its size.
 pub(crate) fn ubi(peb_size: u32, min_io_size: u32, volumes: &[(&str, usize, u64)]) -> Vec<u8> {
@@ -39,7 +39,15 @@ pub(crate) fn ubi(peb_size: u32, min_io_size: u32, volumes: &[(&str, usize, u64)
 
 /// Makes the bare UBIFS `image` of the files in `directory`, which may grow to `lebs_max` LEBs.
 pub(crate) fn ubifs(directory: &Path, image: &Path, lebs_max: u32) {
-    let tree = Tree::from_directory(directory, &TreeOptions::default()).unwrap();
+    let _ = ubifs_of(
+        &Tree::from_directory(directory, &TreeOptions::default()).unwrap(),
+        image,
+        lebs_max,
+    );
+}
+
+/// The same of a tree.
+pub(crate) fn ubifs_of(tree: &Tree, image: &Path, lebs_max: u32) -> UbifsWritten {
     let options = UbifsOptions {
         format: CreateOptions::new(512, 15_872, lebs_max),
         packing: Packing::new(Compression::None),
@@ -49,7 +57,7 @@ pub(crate) fn ubifs(directory: &Path, image: &Path, lebs_max: u32) {
         policy: None,
     };
     let out = fs::File::create_new(image).unwrap();
-    let _ = create_ubifs(&tree, &options, &out, &Making::default()).unwrap();
+    create_ubifs(tree, &options, &out, &Making::default()).unwrap()
 }
 
 /// Spoils the node of an inode in the bare UBIFS `image`.
