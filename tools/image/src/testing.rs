@@ -11,11 +11,20 @@ use crate::create::{Making, Tree, TreeOptions, UbiPlan, UbifsOptions, UbifsWritt
 
 /// A UBI image with dynamic volumes: the name of each, the bytes of its content, its size.
 pub(crate) fn ubi(peb_size: u32, min_io_size: u32, volumes: &[(&str, usize, u64)]) -> Vec<u8> {
+    let content =
+        |bytes: usize| (0..bytes as u32).map(|at| (at * 7 + at / 251) as u8).collect::<Vec<_>>();
+    let contents: Vec<_> = volumes.iter().map(|(_, bytes, _)| content(*bytes)).collect();
+    let volumes: Vec<_> =
+        volumes.iter().zip(&contents).map(|(it, content)| (it.0, &content[..], it.2)).collect();
+    ubi_of(peb_size, min_io_size, &volumes)
+}
+
+/// The same with these contents.
+pub(crate) fn ubi_of(peb_size: u32, min_io_size: u32, volumes: &[(&str, &[u8], u64)]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let mut ini = String::new();
-    for (id, (name, bytes, size)) in volumes.iter().enumerate() {
+    for (id, (name, content, size)) in volumes.iter().enumerate() {
         let path = folder.path().join(name);
-        let content: Vec<u8> = (0..*bytes as u32).map(|at| (at * 7 + at / 251) as u8).collect();
         fs::write(&path, content).unwrap();
         let image = path.display();
         ini += &format!(
@@ -49,7 +58,7 @@ pub(crate) fn ubifs(directory: &Path, image: &Path, lebs_max: u32) {
 /// The same of a tree.
 pub(crate) fn ubifs_of(tree: &Tree, image: &Path, lebs_max: u32) -> UbifsWritten {
     let options = UbifsOptions {
-        format: CreateOptions::new(512, 15_872, lebs_max),
+        format: CreateOptions::new(512, 15_360, lebs_max),
         packing: Packing::new(Compression::None),
         threads: 1,
         keys: None,

@@ -220,13 +220,20 @@ impl Image {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
         let lock = self.lock_for_writing()?;
-        let writable = match (part.region.content, volume.id, &volume.contents) {
+        let opened = match (part.region.content, volume.id, &volume.contents) {
             (Content::Ubi { .. }, Some(id), _) => self.open_ubi_volume(part, id, room),
             (_, _, Contents::Jffs2(fs)) => self.open_jffs2(part, fs, room),
             (_, _, Contents::Ubifs(fs)) => self.open_bare(part, fs, room),
             _ => Err(WritableError::NoFileSystem),
-        }?;
-        Ok(Writable { lock, ..writable })
+        };
+        match opened {
+            Ok(writable) => Ok(Writable { lock, ..writable }),
+            Err(error) => {
+                // The error is what the user must know; the file is as good with as without them.
+                let _ = self.drop_blocks_added();
+                Err(error)
+            }
+        }
     }
 
     /// Excludes everybody else from the file.

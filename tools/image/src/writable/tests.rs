@@ -33,7 +33,7 @@ fn changes_get_the_room_that_they_need() {
         fs::write(tree.join(format!("d/{number}")), "x").unwrap();
     }
     let first = Room { flash_size: None, bytes: Some(16 << 10) };
-    for (lebs_max, fits) in [(400, true), (152, false)] {
+    for (lebs_max, fits) in [(400, true), (157, false)] {
         let image = folder.path().join(format!("image-{lebs_max}"));
         testing::ubifs(&tree, &image, lebs_max);
         let size = fs::metadata(&image).unwrap().len();
@@ -53,4 +53,26 @@ fn changes_get_the_room_that_they_need() {
     }
     assert_eq!(Room { flash_size: Some(1 << 30), ..first }.for_attempt(1, 1), None);
     assert!(!EditError::Sync(FsError::ReadOnly).lacks_room());
+}
+
+/// A UBI device needs more blocks than the named flash has.
+#[test]
+fn an_image_that_cannot_be_opened_does_not_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    testing::ubifs(&tree, &inner, 64);
+    let bytes = testing::ubi_of(16 << 10, 512, &[("fs", &fs::read(&inner).unwrap(), 64 * 15_360)]);
+    let path = folder.path().join("image");
+    fs::write(&path, &bytes).unwrap();
+    let image = Image::open(&path, &ImageOpenOptions::default()).unwrap();
+    let volume = image.volumes().next().unwrap();
+    let flash_size = Some(bytes.len() as u64 + (4 << 14));
+    let refused = image.open_writable(volume, &Room { flash_size, bytes: None }).unwrap_err();
+    assert!(matches!(refused, WritableError::NoRoom(_)), "{refused}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), bytes.len() as u64);
+    let flash_size = Some(100 << 14);
+    drop(image.open_writable(volume, &Room { flash_size, bytes: None }).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 100 << 14);
 }
