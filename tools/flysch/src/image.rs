@@ -220,7 +220,11 @@ impl Source {
                 there.join(", ")
             )),
             (_, Some(failure)) => Failure::of(self.path.display(), failure),
-            _ => Failure::of(self.path.display(), "there is no volume in it"),
+            _ => Failure::of(
+                self.path.display(),
+                "there is no volume in it; if it has out-of-band bytes between its pages, name \
+                 the sizes of both (--page-size, --oob-size)",
+            ),
         })
     }
 

@@ -183,7 +183,7 @@ impl Writable {
         Self { fs, close, lock: None }
     }
 
-    /// Blocks of the whole file system: as many as before if it did not get the room it was offered.
+    /// Blocks of the file system: as many as before if it did not get the room it was offered.
     pub fn blocks(&self) -> u64 {
         self.fs.read().map_or(0, |fs| fs.statistics().blocks)
     }
