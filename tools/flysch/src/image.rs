@@ -9,6 +9,7 @@ mod mount;
 mod repair;
 mod show;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use flysch_image::{
@@ -108,7 +109,7 @@ struct Cat {
     source: Source,
     /// The file's path in the image.
     #[arg(value_name = "PATH")]
-    file: String,
+    file: OsString,
 }
 
 fn parse_offset(text: &str) -> Result<u64, String> {
@@ -188,11 +189,10 @@ impl Source {
         }
     }
 
-    /// Whether the user wants this volume.
-    fn wants(&self, volume: &ImageVolume) -> bool {
-        self.volume.as_ref().is_none_or(|wanted| {
-            *wanted == volume.name || volume.id.is_some_and(|id| *wanted == id.to_string())
-        })
+    /// Whether the user wants this volume of the image.
+    fn wants(&self, image: &Image, volume: &ImageVolume) -> bool {
+        let wanted = self.volume.as_ref();
+        wanted.is_none_or(|wanted| flysch_image::is_named(image, volume, wanted))
     }
 
     /// The file system of a volume, as it is to be shown.
@@ -206,13 +206,13 @@ impl Source {
         let volumes: Vec<_> = names
             .into_iter()
             .zip(image.volumes())
-            .filter(|(_, volume)| self.wants(volume))
+            .filter(|(_, volume)| self.wants(image, volume))
             .collect();
         if !volumes.is_empty() {
             return Ok(volumes);
         }
         let failure = image.parts.iter().find_map(|part| part.failure.clone());
-        let there: Vec<&str> = image.volumes().map(|volume| &volume.name[..]).collect();
+        let there = flysch_image::names(image);
         Err(match (&self.volume, failure) {
             (Some(wanted), _) if !there.is_empty() => Failure::failed(format!(
                 "{}: there is no volume `{wanted}`; there are: {}",
@@ -220,7 +220,11 @@ impl Source {
                 there.join(", ")
             )),
             (_, Some(failure)) => Failure::of(self.path.display(), failure),
-            _ => Failure::of(self.path.display(), "there is no volume in it"),
+            _ => Failure::of(
+                self.path.display(),
+                "there is no volume in it; if it has out-of-band bytes between its pages, name \
+                 the sizes of both (--page-size, --oob-size)",
+            ),
         })
     }
 

@@ -4,12 +4,13 @@ use flysch_api::count::counted;
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 
+use crate::complete::cut_end;
 use crate::open::{Contents, Image, ImageVolume, Part};
 
 /// A finding of a check, for one volume or for the device below them.
 #[derive(Debug)]
 pub struct Checked<'i> {
-    /// The volume's name; `None` for what lies below volumes.
+    /// The volume's name among [`names`](crate::names); `None` for what lies below volumes.
     pub volume: Option<&'i str>,
     /// The finding.
     pub finding: Finding,
@@ -22,22 +23,29 @@ pub fn check(image: &Image, report: &mut dyn FnMut(Checked<'_>)) -> bool {
         is_wrong |= finding.severity > Severity::Note;
         report(Checked { volume, finding });
     };
+    let names = crate::open::names(image);
+    let mut names = names.iter();
     for part in &image.parts {
-        check_part(part, &mut tell);
+        check_part((image, part), &mut names, &mut tell);
     }
     is_wrong
 }
 
-fn check_part(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
+fn check_part(
+    (image, part): (&Image, &Part),
+    names: &mut std::slice::Iter<'_, String>,
+    tell: &mut dyn FnMut(Option<&str>, Finding),
+) {
     check_flash(part, tell);
+    cut_end(image, part).into_iter().for_each(|finding| tell(None, finding));
     if let Some(failure) = &part.failure {
         tell(None, simple(Severity::Lost, "image", failure.clone(), Place::default()));
     }
     for device in &part.devices {
         device.findings().iter().for_each(|finding| tell(None, finding.clone()));
     }
-    for volume in &part.volumes {
-        check_volume(volume, &mut |finding| tell(Some(&volume.name), finding));
+    for (volume, name) in part.volumes.iter().zip(names) {
+        check_volume(volume, &mut |finding| tell(Some(name), finding));
     }
 }
 

@@ -99,10 +99,14 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let fault = |source| KeyFileError::File { path: path.into(), source };
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX as usize + 1));
     let file = File::open(path).map_err(fault)?;
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(fault)?;
+    (&file).take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(fault)?;
     match bytes.len() as u64 {
         1..=FILE_MAX => Ok(bytes),
-        length => Err(KeyFileError::Length { path: path.into(), length }),
+        read => {
+            // No more than that was read; a device has no length.
+            let length = file.metadata().map_or(read, |it| it.len().max(read));
+            Err(KeyFileError::Length { path: path.into(), length })
+        }
     }
 }
 
@@ -111,4 +115,19 @@ fn entropy() -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_key_has_its_own_length() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for length in [0, FILE_MAX + 1, 5_000_000] {
+            file.as_file().set_len(length).unwrap();
+            let why = read(file.path()).unwrap_err().to_string();
+            assert!(why.ends_with(&format!(": a file of {length} bytes is not a key")), "{why}");
+        }
+    }
 }

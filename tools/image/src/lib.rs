@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod acl;
 mod apart;
 mod check;
 mod chip;
+mod complete;
 pub mod create;
 mod device;
 mod edit;
@@ -22,11 +24,14 @@ mod path;
 mod repair;
 mod signature;
 mod storage;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod writable;
 
 pub use check::{Checked, check};
 pub use chip::{ChipError, ChipTarget, OnChip, chip_keys};
+pub use complete::raw_damage;
 pub use edit::{
     Clause, EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
     tree_bytes,
@@ -39,10 +44,10 @@ pub use keys::{KeyFile, KeyFileError, read_keys};
 pub use lock::Exclusive;
 pub use open::{
     Contents, Image, ImageDevice, ImageOpenOptions, ImageVolume, OpenError, Part, SharedFileSystem,
-    SharedFlash, SharedVolume, in_fields, names,
+    SharedFlash, SharedVolume, in_fields, is_named, names,
 };
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};
 pub use signature::{CertificateError, read_certificates, read_signer};
-pub use tree::{Node, walk};
+pub use tree::{Node, attributes_lost, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

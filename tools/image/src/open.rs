@@ -2,7 +2,7 @@
 
 mod naming;
 
-pub use naming::{in_fields, names};
+pub use naming::{in_fields, is_named, names};
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -42,6 +42,18 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
     (children, result)
 }
 
+/// Why the attributes of a directory are made up: its inode is lost, and it is there only because
+/// there are names in it. `None` if they are its own.
+pub fn attributes_lost(fs: &dyn FileSystem, directory: Inode) -> Option<FsError> {
+    // What a file system reads of a directory depends on its inode and on nothing else.
+    match fs.read(directory, 0, &mut [0]) {
+        Err(error @ (FsError::Damaged { .. } | FsError::Medium(_) | FsError::NotFound)) => {
+            Some(error)
+        }
+        _ => None,
+    }
+}
+
 /// Receives the nodes of a walk, or the path of a directory and its error.
 pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], FsError)>) -> Result<(), E> + 'v;
 

@@ -32,25 +32,20 @@ struct Record {
 /// Checks; fails if anything is wrong.
 pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
     let image = source.open()?;
-    source.volumes(&image)?;
-    let wanted: Vec<&str> = image
-        .volumes()
-        .filter(|volume| source.wants(volume))
-        .map(|volume| &volume.name[..])
-        .collect();
+    let wanted = source.volumes(&image)?;
     let mut records = vec![];
     let mut wrong = 0u64;
     flysch_image::check(&image, &mut |checked| {
-        if checked.volume.is_none_or(|volume| wanted.contains(&volume)) {
+        let is_wanted = |name: &str| wanted.iter().any(|(wanted, _)| wanted == name);
+        if checked.volume.is_none_or(is_wanted) {
             wrong += u64::from(checked.finding.severity > Severity::Note);
             records.push(record(checked));
         }
     });
     if output.json() {
-        let verified: serde_json::Map<_, _> = image
-            .volumes()
-            .filter(|volume| source.wants(volume))
-            .filter_map(|volume| Some((volume.name.clone(), verified(&volume.verified()?))))
+        let verified: serde_json::Map<_, _> = wanted
+            .iter()
+            .filter_map(|(name, volume)| Some((name.clone(), verified(&volume.verified()?))))
             .collect();
         output.value(&serde_json::json!({
             "wrong": wrong, "verified": verified, "findings": records,

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use clap::Parser;
 use flysch_api::count::counted;
 use flysch_api::vfs::Timestamp;
-use flysch_image::{EditError, Editor, Exclusive, Put, Room};
+use flysch_image::{EditError, Editor, Exclusive, Put, Room, Writable};
 use serde_json::json;
 
 use self::command::Edit;
@@ -101,26 +101,80 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let (true, Target::Itself(_)) = (arguments.dry_run, &target) {
         return Err(Failure::usage("--dry-run: a device is edited in place"));
     }
-    let fs = arguments.source.open_writable(target.path(), &room)?;
-    let mut put = Put::default();
-    {
-        let shared = fs.file_system();
-        let mut locked = shared.write().expect("nobody else has it");
-        let mut editor = Editor::new(&mut *locked, now()?);
-        for (line, edit) in &edits {
-            edit.apply(&mut editor, &mut put).map_err(|error| match line {
-                0 => Failure::of(arguments.source.path.display(), error),
-                line => Failure::failed(format!("line {line}: {error}")),
-            })?;
-        }
-        let fail = |error: EditError| Failure::of(arguments.source.path.display(), error);
-        editor.finish().map_err(fail)?;
-    }
-    fs.close().map_err(|error| Failure::of(arguments.source.path.display(), error))?;
+    let put = grow_and_apply(arguments, &edits, &target, room)?;
     if !arguments.dry_run {
         target.keep()?;
     }
     report(edits.len(), &put, output)
+}
+
+/// Makes all edits. A copy of the image that has no space for them is made anew with more, as
+/// long as the file system grows by that.
+fn grow_and_apply(
+    arguments: &Arguments,
+    edits: &[(usize, &Edit)],
+    target: &Target,
+    first: Room,
+) -> Result<Put, Failure> {
+    let image = &arguments.source.path;
+    let mut room = first;
+    let mut blocks = 0;
+    let mut full = None;
+    for attempt in 1.. {
+        let fs = match (arguments.source.open_writable(target.path(), &room), full.take()) {
+            (Ok(fs), Some(failure)) if fs.blocks() <= blocks => return Err(failure),
+            // It is full as it is, and may not be extended that far.
+            (Err(_), Some(failure)) => return Err(failure),
+            (opened, _) => opened?,
+        };
+        blocks = fs.blocks();
+        let (line, error) = match apply(&fs, edits)? {
+            Ok(put) => {
+                fs.close().map_err(|error| Failure::of(image.display(), error))?;
+                return Ok(put);
+            }
+            Err(failed) => failed,
+        };
+        let hint = match error.lacks_room() && arguments.flash_size.is_none() {
+            true => "; if the image is for a larger flash, name its size (--flash-size)",
+            false => "",
+        };
+        let failure = match line {
+            0 => Failure::of(image.display(), format_args!("{error}{hint}")),
+            line => Failure::failed(format!("line {line}: {error}{hint}")),
+        };
+        drop(fs);
+        let size = std::fs::metadata(image).map_or(0, |it| it.len());
+        let next = first.for_attempt(attempt, size).filter(|_| error.lacks_room());
+        let (Some(next), Target::Copy(copy), true) = (next, target, may_repeat(edits)) else {
+            return Err(failure);
+        };
+        copy.fill(image)?;
+        (room, full) = (next, Some(failure));
+    }
+    unreachable!("attempts end")
+}
+
+/// Whether the edits can be made a second time: standard input can be read only once.
+fn may_repeat(edits: &[(usize, &Edit)]) -> bool {
+    edits.iter().all(|(_, edit)| !edit.reads_standard_input())
+}
+
+/// Makes all edits; an error of one of them has its line.
+fn apply(
+    fs: &Writable,
+    edits: &[(usize, &Edit)],
+) -> Result<Result<Put, (usize, EditError)>, Failure> {
+    let mut put = Put::default();
+    let shared = fs.file_system();
+    let mut locked = shared.write().expect("nobody else has it");
+    let mut editor = Editor::new(&mut *locked, now()?);
+    for (line, edit) in edits {
+        if let Err(error) = edit.apply(&mut editor, &mut put) {
+            return Ok(Err((*line, error)));
+        }
+    }
+    Ok(editor.finish().map(|()| put).map_err(|error| (0, error)))
 }
 
 fn report(edits: usize, put: &Put, output: &mut Output) -> Result<(), Failure> {

@@ -5,8 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use flysch_api::count::counted;
-use flysch_api::finding::Severity;
-use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, ImageVolume};
+use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Image, ImageVolume};
 use serde_json::json;
 
 use super::{Source, shown};
@@ -54,11 +53,11 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let name = if is_tree(volume) { name.clone() } else { format!("{name}.bin") };
         let place = if in_folder { arguments.output.join(&name) } else { arguments.output.clone() };
         let prefix = if in_folder { name } else { String::new() };
-        let one = extract_volume(arguments, volume, &place)?;
+        let one = extract_volume(arguments, (&image, volume), &place)?;
         add(&mut total, one, &prefix);
     }
     // What is there may not be all, or belong to another volume.
-    let faults = flysch_image::faults(&image, &|volume| arguments.source.wants(volume));
+    let faults = flysch_image::faults(&image, &|volume| arguments.source.wants(&image, volume));
     report(&total, &faults, &arguments.source.path, output)
 }
 
@@ -76,7 +75,7 @@ fn make_empty(directory: &Path) -> Result<(), Failure> {
 
 fn extract_volume(
     arguments: &Arguments,
-    volume: &ImageVolume,
+    (image, volume): (&Image, &ImageVolume),
     place: &Path,
 ) -> Result<Extraction, Failure> {
     let fail = |error: std::io::Error| Failure::of(place.display(), error);
@@ -88,10 +87,9 @@ fn extract_volume(
     watch(&progress, &mut bar, || match (&volume.contents, fs) {
         (_, Some(fs)) => flysch_image::extract(&*fs, place, &options, &progress).map_err(fail),
         (Contents::Raw(flash), _) => {
-            // A static volume vouches for its bytes by checksums.
-            let verified = volume.ubi.as_ref().map(|ubi| ubi.verify()).unwrap_or_default();
-            let damage = verified.iter().find(|finding| finding.severity > Severity::Note);
-            let damage = damage.map(|finding| Lost { path: vec![], cause: finding.to_string() });
+            let damage = flysch_image::raw_damage(image, volume);
+            let is_partial = arguments.keep_damaged;
+            let damage = damage.map(|cause| Lost { path: vec![], cause, is_partial });
             if damage.is_some() && !arguments.keep_damaged {
                 let failures = damage.into_iter().collect();
                 return Ok(Extraction { failures, ..Extraction::default() });
@@ -103,7 +101,7 @@ fn extract_volume(
         }
         (_, None) => {
             let cause = volume.failure().unwrap_or("cannot be opened").to_string();
-            let failures = vec![Lost { path: vec![], cause }];
+            let failures = vec![Lost { path: vec![], cause, is_partial: false }];
             Ok(Extraction { failures, ..Extraction::default() })
         }
     })
@@ -133,6 +131,7 @@ fn add(total: &mut Extraction, one: Extraction, prefix: &str) {
     total.files += one.files;
     total.bytes += one.bytes;
     total.without_owner += one.without_owner;
+    total.without_set_id += one.without_set_id;
     total.without_device += one.without_device;
     total.without_xattr += one.without_xattr;
     total.failures.extend(
@@ -160,7 +159,9 @@ fn report(
         let failures: Vec<_> = total
             .failures
             .iter()
-            .map(|failure| json!({ "path": shown(&failure.path), "cause": failure.cause }))
+            .map(|Lost { path, cause, is_partial }| {
+                json!({ "path": shown(path), "cause": cause, "partial": is_partial })
+            })
             .collect();
         output.value(&json!({
             "files": total.files,
@@ -168,6 +169,7 @@ fn report(
             "failures": failures,
             "faults": faults,
             "without_owner": total.without_owner,
+            "without_set_id": total.without_set_id,
             "without_device": total.without_device,
             "without_xattr": total.without_xattr,
         }))?;
@@ -176,10 +178,13 @@ fn report(
             eprintln!("flysch: /{}: {}", shown(&failure.path), failure.cause);
         }
         let files = counted(total.files, "file", "files");
-        output.line(format_args!("{files}, {}", counted(total.bytes, "byte", "bytes")))?;
+        // With their holes, which formats store or do not.
+        let bytes = counted(total.bytes, "byte of content", "bytes of content");
+        output.line(format_args!("{files}, {bytes}"))?;
     }
     let missing: Vec<String> = [
         (total.without_owner, "owner", "owners"),
+        (total.without_set_id, "set-id mode", "set-id modes"),
         (total.without_device, "device node", "device nodes"),
         (total.without_xattr, "extended attribute", "extended attributes"),
     ]
@@ -193,12 +198,20 @@ fn report(
             missing.join(", ")
         );
     }
-    match (total.failures.len(), faults.first()) {
-        (0, None) => Ok(()),
-        (0, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
-        (count, _) => {
-            let files = counted(count, "file", "files");
-            Err(Failure::failed(format!("{files} could not be extracted")))
-        }
+    match (total.failures.is_empty(), faults.first()) {
+        (true, None) => Ok(()),
+        (true, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
+        (false, _) => Err(Failure::failed(missed(&total.failures))),
     }
+}
+
+/// How many files are not there, and how many not completely.
+fn missed(failures: &[Lost]) -> String {
+    let partial = failures.iter().filter(|failure| failure.is_partial).count();
+    let absent = failures.len() - partial;
+    let absent = (absent > 0)
+        .then(|| format!("{} could not be extracted", counted(absent, "file", "files")));
+    let partial = (partial > 0)
+        .then(|| format!("{} extracted only in part", counted(partial, "file was", "files were")));
+    absent.into_iter().chain(partial).collect::<Vec<_>>().join("; ")
 }

@@ -1,8 +1,11 @@
 //! `flysch image ls`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use flysch_api::count::counted;
-use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError};
-use flysch_image::{Node, resolve, walk};
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, FsError, Inode};
+use flysch_image::{Node, attributes_lost, resolve, walk};
 use serde::Serialize;
 
 use super::{Source, shown};
@@ -19,7 +22,7 @@ pub(super) struct Arguments {
     source: Source,
     /// Where to start.
     #[arg(value_name = "PATH", default_value = "/")]
-    start: String,
+    start: OsString,
     /// Show flags as lsattr does, instead of everything else: i immutable, a append-only, S content
     /// and D names written synchronously, c compressed.
     #[arg(long)]
@@ -68,19 +71,31 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let image = source.open()?;
     let volumes = source.volumes(&image)?;
     let several = volumes.len() > 1;
+    let (mut trees, mut without) = (vec![], None);
+    for (name, volume) in &volumes {
+        match source.shown_file_system(volume) {
+            Some(fs) => {
+                // Before anything is printed: the list is whole, or there is none.
+                let start = resolve(&*fs, arguments.start.as_bytes()).map_err(Failure::failed)?;
+                trees.push((name, fs, start));
+            }
+            None if several && volume.failure().is_none() => {}
+            None => {
+                let why = volume.failure().unwrap_or("holds no file system");
+                without.get_or_insert(Failure::of(name, why));
+            }
+        }
+    }
+    // Among others a broken volume is reported at the end.
+    if let (true, Some(failure)) = (trees.is_empty(), without) {
+        return Err(failure);
+    }
     let mut lister = Lister { output, several, flags: arguments.flags, records: 0, failures: 0 };
     if lister.output.json() {
         lister.output.bytes(b"[")?;
     }
-    for (name, volume) in &volumes {
-        match source.shown_file_system(volume) {
-            Some(fs) => lister.volume(name, &*fs, arguments)?,
-            None if several && volume.failure().is_none() => {}
-            None => {
-                let why = volume.failure().unwrap_or("holds no file system");
-                return Err(Failure::of(name, why));
-            }
-        }
+    for (name, fs, start) in &trees {
+        lister.volume(name, (&**fs, *start), arguments)?;
     }
     if lister.output.json() {
         lister.output.line("\n]")?;
@@ -107,11 +122,11 @@ impl Lister<'_> {
     fn volume(
         &mut self,
         name: &str,
-        fs: &dyn FileSystem,
+        (fs, start): (&dyn FileSystem, Inode),
         arguments: &Arguments,
     ) -> Result<(), Failure> {
-        let start = resolve(fs, arguments.start.as_bytes()).map_err(Failure::failed)?;
-        let base = arguments.start.trim_matches('/');
+        let base = shown(arguments.start.as_bytes());
+        let base = base.trim_matches('/');
         if self.several && !self.output.json() {
             self.output.line(format_args!("{name}:"))?;
         }
@@ -162,14 +177,15 @@ impl Lister<'_> {
         node: &Node<'_>,
     ) -> Result<(), Failure> {
         let path = full_path(base, node.path);
-        let attributes = match &node.attributes {
-            Ok(attributes) => Some(*attributes),
-            Err(_) => None,
+        let error = match &node.attributes {
+            Ok(it) if it.kind == FileKind::Directory => attributes_lost(fs, node.inode),
+            Ok(_) => None,
+            Err(error) => Some(*error),
         };
+        let attributes = node.attributes.ok().filter(|_| error.is_none());
         let target = attributes
             .filter(|attributes| attributes.kind == FileKind::Symlink)
             .and_then(|_| target(fs, node));
-        let error = node.attributes.err();
         self.failures += u64::from(error.is_some());
         if self.output.json() {
             let mut xattrs = vec![];

@@ -9,7 +9,8 @@ use flysch_api::count::counted;
 use flysch_api::finding::Place;
 use flysch_files::NewFile;
 use flysch_image::{
-    Contents, Image, ImageVolume, RepairFailure, is_backup_of, restore_backup, write_backup,
+    Contents, Exclusive, Image, ImageVolume, RepairFailure, is_backup_of, restore_backup,
+    write_backup,
 };
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;
@@ -49,7 +50,8 @@ pub(super) struct Arguments {
     /// Save the blocks that the repair changes to this new file.
     #[arg(long, value_name = "FILE", conflicts_with = "restore")]
     backup: Option<PathBuf>,
-    /// Put the blocks of a backup back: the image is as it was before the repair.
+    /// Put the blocks of a backup back: the image is as it was before the repair. An image that is
+    /// not as that repair left it is refused.
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
     /// Leave the image unchanged and write the repaired one to this file.
@@ -243,7 +245,8 @@ fn write(
     let copy = copy_of(arguments, output)?;
     'attempt: loop {
         for volume in volumes {
-            match repair_one(source, copy.temporary_path(), volume, (level, more))? {
+            let at = image.volumes().position(|other| std::ptr::eq(other, *volume));
+            match repair_one(source, copy.temporary_path(), (*volume, at), (level, more))? {
                 Ok(()) => {}
                 Err(failure) if failure.lacks_room() && more == 0 => {
                     more = MORE;
@@ -268,17 +271,18 @@ fn write(
     copy.finish()
 }
 
-/// Repairs, in the file at `path`, the volume that is `volume` in the image.
+/// Repairs, in the file at `path`, the volume that is `volume` in the image, and the one numbered
+/// `at` there: others may have its name and ID.
 fn repair_one(
     source: &Source,
     path: &Path,
-    volume: &ImageVolume,
+    (volume, at): (&ImageVolume, Option<usize>),
     (level, more): (Level, u32),
 ) -> Result<Result<(), RepairFailure>, Failure> {
     let opened = source.open_at(path)?;
-    let same = opened
-        .volumes()
-        .find(|other| other.name == volume.name && other.id == volume.id)
+    let same = at
+        .and_then(|at| opened.volumes().nth(at))
+        .filter(|other| other.name == volume.name && other.id == volume.id)
         .ok_or_else(|| Failure::of(source.path.display(), "the image changed meanwhile"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(opened.repair(same, level, now, more).map(drop))
@@ -310,9 +314,15 @@ fn copy_of(arguments: &Arguments, output: &mut Output) -> Result<Named, Failure>
 }
 
 fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<(), Failure> {
-    let copy = copy_of(arguments, output)?;
     let fail = |error| Failure::of(backup.display(), error);
     let mut file = BufReader::new(File::open(backup).map_err(fail)?);
+    let image = &arguments.source.path;
+    // Nobody may change the image while a copy of it is, which then takes its place.
+    let _lock = match image.is_file() {
+        true => Some(Exclusive::of(image).map_err(|error| Failure::of(image.display(), error))?),
+        false => None,
+    };
+    let copy = copy_of(arguments, output)?;
     let blocks = restore_backup(&mut file, copy.temporary_path()).map_err(fail)?;
     copy.finish()?;
     let path = arguments.source.path.display();

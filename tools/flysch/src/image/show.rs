@@ -1,5 +1,8 @@
 //! `flysch image info` and `flysch image cat`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use flysch_image::{Fact, follow};
 use serde::Serialize;
 
@@ -34,7 +37,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
             volumes: part
                 .volumes
                 .iter()
-                .filter(|volume| source.wants(volume))
+                .filter(|volume| source.wants(&image, volume))
                 .map(|volume| map(flysch_image::volume_facts(volume)))
                 .collect(),
         });
@@ -43,12 +46,17 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
         return judge(source, &image);
     }
     output.line(format_args!("{}: {} bytes", image.path.display(), image.size))?;
+    let names = flysch_image::names(&image);
+    let mut names = names.iter();
     for part in &image.parts {
         output.line("")?;
         lines(output, "", &flysch_image::facts(&image, part))?;
-        for volume in part.volumes.iter().filter(|volume| source.wants(volume)) {
+        for (volume, name) in part.volumes.iter().zip(names.by_ref()) {
+            if !source.wants(&image, volume) {
+                continue;
+            }
             output.line("")?;
-            output.line(format_args!("  volume {}", super::shown(volume.name.as_bytes())))?;
+            output.line(format_args!("  volume {}", super::shown(name.as_bytes())))?;
             lines(output, "  ", &flysch_image::volume_facts(volume))?;
         }
     }
@@ -57,7 +65,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
 
 /// Fails if anything shown is uncertain.
 pub(super) fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
-    let faults = flysch_image::faults(image, &|volume| source.wants(volume));
+    let faults = flysch_image::faults(image, &|volume| source.wants(image, volume));
     match faults.first() {
         None => Ok(()),
         Some(first) => {
@@ -79,14 +87,16 @@ fn lines(output: &mut Output, indent: &str, facts: &[Fact]) -> Result<(), Failur
 }
 
 /// Prints a file.
-pub(super) fn cat(source: &Source, path: &str, output: &mut Output) -> Result<(), Failure> {
+pub(super) fn cat(source: &Source, path: &OsStr, output: &mut Output) -> Result<(), Failure> {
     let image = source.open()?;
     let fs = source.file_system(&image)?;
-    let inode = follow(&*fs, path.as_bytes()).map_err(Failure::failed)?;
+    let path = path.as_bytes();
+    let inode = follow(&*fs, path).map_err(Failure::failed)?;
+    let fail = |error| Failure::of(super::shown(path), error);
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     loop {
-        let len = fs.read(inode, at, &mut buffer).map_err(|error| Failure::of(path, error))?;
+        let len = fs.read(inode, at, &mut buffer).map_err(fail)?;
         if len == 0 {
             return Ok(());
         }

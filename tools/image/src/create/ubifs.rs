@@ -14,6 +14,8 @@ use flysch_ubifs::create::{
 use flysch_ubifs::{Keys, Policy, Signer};
 use flysch_wire::ubifs::InodeFlags;
 
+use crate::acl;
+
 use super::ubifs_pipeline::{self, Batch, Outcome, Step};
 use super::{CreateError, Entry, Making, Tree, shown};
 
@@ -246,10 +248,14 @@ impl Writer<'_> {
     fn end(&mut self, file: usize) -> Result<(), CreateError> {
         let entry = &self.tree.entries[file];
         let mut xattrs = Vec::new();
+        let mut permissions = entry.permissions;
         for (name, value) in &entry.xattrs {
             match check_xattr(name, value) {
                 Ok(()) => xattrs.push((&name[..], &value[..])),
                 Err(flysch_ubifs::create::XattrRefusal::Namespace) => {
+                    if name == acl::ACCESS {
+                        permissions = acl::permissions_without(permissions, value);
+                    }
                     let note = format!(
                         "attributes {} are left out: UBIFS holds only those in user., trusted. \
                          and security.",
@@ -268,7 +274,7 @@ impl Writer<'_> {
         let Known { number, creation, flags } = self.files[file];
         let inode = NewInode {
             kind: entry.kind,
-            permissions: entry.permissions,
+            permissions,
             links: entry.links,
             owner: entry.owner,
             group: entry.group,
@@ -310,4 +316,35 @@ fn inode_flags(flags: u32, entry: &Entry) -> InodeFlags {
         of |= InodeFlags::DIRSYNC.0;
     }
     InodeFlags(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use flysch_api::vfs::Timestamp;
+
+    use super::*;
+    use crate::{ImageOpenOptions, ImageVolume, testing};
+
+    /// Owner, the user 7, group, mask, others.
+    const LIST: [(u16, u16); 5] = [(1, 6), (2, 7), (4, 4), (0x10, 7), (0x20, 4)];
+
+    #[test]
+    fn a_group_gains_nothing_by_a_list_that_is_left_out() {
+        let mut tree = Tree::empty(Timestamp::default());
+        let mut file = Entry::new(FileKind::Regular, 0o674, (0, 0), [Timestamp::default(); 3]);
+        let entry = |(tag, allowed): (u16, u16)| {
+            [&tag.to_le_bytes()[..], &allowed.to_le_bytes(), &[0xFF; 4]].concat()
+        };
+        let list = [2_u32.to_le_bytes().to_vec(), LIST.into_iter().flat_map(entry).collect()];
+        file.xattrs = vec![(acl::ACCESS.to_vec(), list.concat())];
+        let _ = tree.add(0, b"file", file);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let written = testing::ubifs_of(&tree, &path, 64);
+        assert_eq!(written.notes.len(), 1);
+        let image = crate::Image::open(&path, &ImageOpenOptions::default()).unwrap();
+        let fs = image.volumes().find_map(ImageVolume::file_system).unwrap();
+        let inode = crate::resolve(&*fs, b"/file").unwrap();
+        assert_eq!(fs.attributes(inode).unwrap().permissions, 0o644);
+    }
 }

@@ -56,6 +56,18 @@ pub enum EditError {
     Sync(FsError),
 }
 
+impl EditError {
+    /// Whether the file system had no space for it.
+    pub fn lacks_room(&self) -> bool {
+        match self {
+            Self::Path(PathError::At { error, .. }) | Self::Sync(error) => {
+                *error == FsError::NoSpace
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Adds the path to an error.
 fn at(path: &[u8]) -> impl Fn(FsError) -> EditError + '_ {
     move |error| PathError::At { path: shown(path), error }.into()
@@ -134,6 +146,14 @@ impl<'f> Editor<'f> {
         Ok((self.follow(above)?, name))
     }
 
+    /// Refuses a path that ends in '/' for anything but a directory: whoever writes that means one.
+    fn may_be_called(path: &[u8], kind: FileKind) -> Result<(), EditError> {
+        match path.ends_with(b"/") && kind != FileKind::Directory {
+            true => Err(refused(path, "there is no such directory")),
+            false => Ok(()),
+        }
+    }
+
     /// Removes a file; a directory with everything in it only if `recursive`.
     ///
     /// # Errors
@@ -152,6 +172,7 @@ impl<'f> Editor<'f> {
     ) -> Result<(), EditError> {
         let inode = self.fs.lookup(directory, name).map_err(at(path))?;
         let file = self.attributes(inode, path)?;
+        Self::may_be_called(path, file.kind)?;
         self.attributes(directory, path)?.may_lose_name(&file).map_err(at(path))?;
         if file.kind == FileKind::Directory && depth > 0 {
             let (below, listed) = children(&*self.fs, inode);
@@ -213,6 +234,7 @@ impl<'f> Editor<'f> {
     ) -> Result<(), EditError> {
         let file = NewFile { kind, permissions, owner: 0, group: 0, device, target: &[] };
         let (directory, name) = self.place(path)?;
+        Self::may_be_called(path, kind)?;
         self.create_in(directory, name, &file, path).map(drop)
     }
 
@@ -230,6 +252,7 @@ impl<'f> Editor<'f> {
             target,
         };
         let (directory, name) = self.place(path)?;
+        Self::may_be_called(path, file.kind)?;
         self.create_in(directory, name, &file, path).map(drop)
     }
 
@@ -239,7 +262,9 @@ impl<'f> Editor<'f> {
     /// As for [`make`](Self::make); also for a directory.
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<(), EditError> {
         let inode = self.resolve(existing)?;
+        let kind = self.attributes(inode, existing)?.kind;
         let (directory, name) = self.place(path)?;
+        Self::may_be_called(path, kind)?;
         self.attributes(inode, existing)?.may_be_linked().map_err(at(existing))?;
         self.attributes(directory, path)?.may_gain_name().map_err(at(path))?;
         self.fs.link(inode, directory, name, self.now).map_err(at(path))
@@ -254,11 +279,15 @@ impl<'f> Editor<'f> {
         let (old_directory, old) = self.place(from)?;
         let moved = self.fs.lookup(old_directory, old).map_err(at(from))?;
         let moved = self.attributes(moved, from)?;
+        Self::may_be_called(from, moved.kind)?;
         self.attributes(old_directory, from)?.may_lose_name(&moved).map_err(at(from))?;
         let (new_directory, new) = match self.directory(to) {
             Some(directory) => (directory, old),
             None if into => return Err(refused(to, "several files can only go into a directory")),
-            None => self.place(to)?,
+            None => {
+                Self::may_be_called(to, moved.kind)?;
+                self.place(to)?
+            }
         };
         let replaced = self.fs.lookup(new_directory, new).ok();
         let above = self.attributes(new_directory, to)?;

@@ -13,6 +13,8 @@ use flysch_api::vfs::{
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use crate::acl;
+
 use super::{EditError, Editor, at, refused};
 
 /// Bytes copied at once.
@@ -106,6 +108,7 @@ impl Editor<'_> {
         options: PutOptions,
     ) -> Result<Put, EditError> {
         let (directory, name) = self.place(path)?;
+        Self::may_be_called(path, FileKind::Regular)?;
         // A file that is there stays whose it was, as with the shell's `>`.
         let there = self.fs.lookup(directory, name).and_then(|inode| self.fs.attributes(inode));
         let there = there.ok().filter(|there| there.kind == FileKind::Regular);
@@ -407,10 +410,27 @@ impl Run<'_, '_> {
             let change = XattrChange::Set(&value[..len]);
             let now = self.editor.now;
             match self.editor.fs.set_xattr(inode, name, change, now) {
-                Err(FsError::Unsupported(_) | FsError::Invalid(_)) => self.put.without_xattr += 1,
+                Err(FsError::Unsupported(_) | FsError::Invalid(_)) => {
+                    self.put.without_xattr += 1;
+                    if name == acl::ACCESS {
+                        self.leave_out_list(inode, &value[..len], path)?;
+                    }
+                }
                 other => other.map_err(at(path))?,
             }
         }
         Ok(())
+    }
+    /// Gives the group of a file what its access control list gave it, which the format cannot
+    /// hold.
+    fn leave_out_list(&mut self, inode: Inode, list: &[u8], path: &[u8]) -> Result<(), EditError> {
+        let there = self.editor.attributes(inode, path)?;
+        // What the user asked for is no mask.
+        if self.options.permissions.is_some() && there.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let permissions = Some(acl::permissions_without(there.permissions, list));
+        let changes = Changes { permissions, ..Changes::default() };
+        self.editor.set(inode, path, &changes, false)
     }
 }

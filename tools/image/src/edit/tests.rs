@@ -110,6 +110,36 @@ fn what_can_not_be_says_why() {
     assert!(error.to_string().contains("missing: No such file"), "{error}");
 }
 
+/// As mv, ln, rm and touch do.
+#[test]
+fn a_slash_at_the_end_means_a_directory() {
+    let mut fs = memory();
+    let mut editor = Editor::new(&mut fs, NOW);
+    let none = DeviceNumber::default();
+    editor.make(b"/a", FileKind::Regular, 0o644, none).unwrap();
+    editor.make_directory(b"/dir/", 0o755, false).unwrap();
+    editor.make_directory(b"/p/q/", 0o755, true).unwrap();
+    let mut input = &b"x"[..];
+    let results = [
+        editor.rename(b"/a", b"/new/", false),
+        editor.rename(b"/a/", b"/new", false),
+        editor.symlink(b"a", b"/new/"),
+        editor.link(b"/a", b"/new/"),
+        editor.make(b"/new/", FileKind::Fifo, 0o644, none),
+        editor.touch(b"/new/", None, true),
+        editor.put_content(&mut input, b"/new/", PutOptions::default()).map(drop),
+        editor.remove(b"/a/", false),
+    ];
+    for result in results {
+        let why = result.unwrap_err().to_string();
+        assert!(why.ends_with("/: there is no such directory"), "{why}");
+    }
+    editor.rename(b"/dir/", b"/new/", false).unwrap();
+    editor.rename(b"/a", b"/new/", false).unwrap();
+    editor.remove(b"/new/", true).unwrap();
+    assert_eq!(fs.statistics().files, Some(3));
+}
+
 #[test]
 fn the_content_of_a_directory_goes_into_another_also_the_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,4 +187,42 @@ fn owners_are_those_of_the_image() {
     for text in ["", ":", "a:b:c"] {
         assert!(text.parse::<OwnerChange>().is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_group_gains_nothing_by_a_list_that_the_format_cannot_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let image = folder.path().join("image");
+    crate::testing::ubifs(&tree, &image, 64);
+    std::fs::write(tree.join("file"), "content").unwrap();
+    std::fs::set_permissions(tree.join("file"), PermissionsExt::from_mode(0o644)).unwrap();
+    // Owner rw, the user 7 rwx, group r, mask rwx, others r.
+    let entries = [(1, 6, -1), (2, 7, 7), (4, 4, -1), (0x10, 7, -1), (0x20, 4, -1)];
+    let entry = |(tag, allowed, id): (u16, u16, i32)| {
+        [&tag.to_le_bytes()[..], &allowed.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2_u32.to_le_bytes().to_vec(), entries.into_iter().flat_map(entry).collect()];
+    let flags = rustix::fs::XattrFlags::empty();
+    let name = "system.posix_acl_access";
+    if rustix::fs::setxattr(tree.join("file"), name, &list.concat(), flags).is_err() {
+        eprintln!("nothing is tested: the file system of this machine has no lists");
+        return;
+    }
+    let opened = crate::Image::open(&image, &crate::ImageOpenOptions::default()).unwrap();
+    let room = crate::Room { bytes: Some(1 << 20), ..crate::Room::default() };
+    let writable = opened.open_writable(opened.volumes().next().unwrap(), &room).unwrap();
+    let shared = writable.file_system();
+    let mut fs = shared.write().unwrap();
+    let mut editor = Editor::new(&mut *fs, NOW);
+    let put = editor.put(&tree.join("file"), b"/", PutOptions::default()).unwrap();
+    assert_eq!(put.without_xattr, 1);
+    let named = PutOptions { permissions: Some(0o660), ..PutOptions::default() };
+    let _ = editor.put(&tree.join("file"), b"/named", named).unwrap();
+    let modes = ["/file", "/named"].map(|path| {
+        let inode = resolve(&*fs, path.as_bytes()).unwrap();
+        fs.attributes(inode).unwrap().permissions
+    });
+    assert_eq!(modes, [0o644, 0o660]);
 }

@@ -12,9 +12,8 @@ use super::{Cause, Run};
 /// Longest value of an extended attribute in Linux, bytes.
 const VALUE_MAX: usize = 64 << 10;
 
-fn mode(attributes: &Attributes) -> Mode {
-    Mode::from_raw_mode(u32::from(attributes.permissions))
-}
+/// Permissions with which a file belongs to its owner.
+const SET_ID: u16 = 0o6000;
 
 fn times(attributes: &Attributes) -> Timestamps {
     let time =
@@ -25,22 +24,36 @@ fn times(attributes: &Attributes) -> Timestamps {
     }
 }
 
-fn ids(attributes: &Attributes) -> (Option<Uid>, Option<Gid>) {
+/// Owner and group, each `None` if no call sets it.
+type Ids = (Option<Uid>, Option<Gid>);
+
+fn ids(attributes: &Attributes) -> Ids {
     // All ones mean "leave it alone" to the system call.
     let id = |id: u32| (id != u32::MAX).then_some(id);
     (id(attributes.owner).map(Uid::from_raw), id(attributes.group).map(Gid::from_raw))
 }
 
 impl Run<'_> {
-    /// Whether an owner could not be set merely for lack of rights.
-    fn owner_set(&self, result: Result<(), Errno>) -> Result<(), Errno> {
+    /// Whether the file has its owner now; it may lack it merely for lack of rights.
+    fn owner_set(&self, result: Result<(), Errno>, ids: Ids) -> Result<bool, Errno> {
         match result {
             Err(Errno::PERM | Errno::INVAL) => {
                 self.report(|report| report.without_owner += 1);
-                Ok(())
+                Ok(false)
             }
-            other => other,
+            other => other.map(|()| ids.0.is_some() && ids.1.is_some()),
         }
+    }
+
+    /// The mode of a file. Without its owner it belongs to whoever extracts, and must not run with
+    /// his rights for everybody.
+    fn mode(&self, attributes: &Attributes, has_owner: bool) -> Mode {
+        let wanted = attributes.permissions;
+        if has_owner || wanted & SET_ID == 0 {
+            return Mode::from_raw_mode(u32::from(wanted));
+        }
+        self.report(|report| report.without_set_id += 1);
+        Mode::from_raw_mode(u32::from(wanted & !SET_ID))
     }
 
     /// Restores a file that is open for writing; `is_owned`: owner and mode are already right.
@@ -56,21 +69,21 @@ impl Run<'_> {
             false => self.restore(file.as_fd(), attributes),
         };
         if let Err(cause) = restored {
-            self.fail(path(), cause);
+            self.lacks(path(), cause);
         }
     }
 
     /// Restores a directory by its handle.
     pub(super) fn restore_open(&self, handle: &OwnedFd, attributes: &Attributes, path: &[u8]) {
         if let Err(cause) = self.restore(handle.as_fd(), attributes) {
-            self.fail(path.to_vec(), cause);
+            self.lacks(path.to_vec(), cause);
         }
     }
 
     fn restore(&self, file: BorrowedFd<'_>, attributes: &Attributes) -> Result<(), Cause> {
-        let (owner, group) = ids(attributes);
-        self.owner_set(rustix::fs::fchown(file, owner, group))?;
-        rustix::fs::fchmod(file, mode(attributes))?;
+        let ids = ids(attributes);
+        let has_owner = self.owner_set(rustix::fs::fchown(file, ids.0, ids.1), ids)?;
+        rustix::fs::fchmod(file, self.mode(attributes, has_owner))?;
         self.restore_rest(file, attributes)
     }
 
@@ -92,10 +105,12 @@ impl Run<'_> {
         path: impl Fn() -> Vec<u8>,
     ) -> Result<(), Cause> {
         let no_follow = AtFlags::SYMLINK_NOFOLLOW;
-        let (owner, group) = ids(attributes);
-        self.owner_set(rustix::fs::chownat(directory, name, owner, group, no_follow))?;
+        let ids = ids(attributes);
+        let done = rustix::fs::chownat(directory, name, ids.0, ids.1, no_follow);
+        let has_owner = self.owner_set(done, ids)?;
         if attributes.kind != FileKind::Symlink {
-            rustix::fs::chmodat(directory, name, mode(attributes), AtFlags::empty())?;
+            let mode = self.mode(attributes, has_owner);
+            rustix::fs::chmodat(directory, name, mode, AtFlags::empty())?;
         }
         let xattrs = self.each_xattr(attributes, |key, value| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -105,7 +120,7 @@ impl Run<'_> {
             rustix::fs::setxattr(through, key, value, XattrFlags::empty())
         });
         if let Err(cause) = xattrs {
-            self.fail(path(), cause);
+            self.lacks(path(), cause);
         }
         rustix::fs::utimensat(directory, name, &times(attributes), no_follow)?;
         Ok(())

@@ -120,7 +120,9 @@ impl Run<'_> {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (mode, is_owned) = self.habits.mode(attributes);
         let file = rustix::fs::openat(&directory.handle, name, flags, mode)?;
-        let written = self.write_content(&file, child.inode, attributes.size, buffer);
+        let mut copied = 0;
+        let written =
+            self.write_content(&file, (child.inode, attributes.size), buffer, &mut copied);
         let is_kept = match &written {
             Ok(()) => true,
             Err(Cause::Hole { .. }) => self.options.keep_damaged,
@@ -128,6 +130,7 @@ impl Run<'_> {
         };
         if !is_kept {
             // What is there of it is not the file.
+            self.progress.bytes.fetch_sub(copied, Ordering::Relaxed);
             rustix::fs::unlinkat(&directory.handle, name, AtFlags::empty())?;
             return written;
         }
@@ -137,14 +140,19 @@ impl Run<'_> {
     }
 
     /// Writes all content; damaged parts are left out, and the first of them is returned as the
-    /// error.
+    /// error. `copied` becomes the number of bytes that the file has of it: a hole counts as what
+    /// is read of it, since how much of it is stored depends on the format.
     fn write_content(
         &self,
         file: &OwnedFd,
-        inode: Inode,
-        size: u64,
+        (inode, size): (Inode, u64),
         buffer: &mut Vec<u8>,
+        copied: &mut u64,
     ) -> Result<(), Cause> {
+        let mut count = |bytes: u64| {
+            *copied += bytes;
+            self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+        };
         let mut lost: Option<Cause> = None;
         let mut at = 0;
         // How long the file is by what was written to it.
@@ -156,12 +164,13 @@ impl Run<'_> {
         }
         while at < size {
             if at >= known {
-                match self.fs.next_data(inode, at)? {
+                let data = self.fs.next_data(inode, at)?;
+                let start = data.as_ref().map_or(size, |range| range.start.clamp(at, size));
+                count(start - at);
+                at = start;
+                match data {
                     None => break,
-                    Some(range) => {
-                        at = at.max(range.start);
-                        known = range.end;
-                    }
+                    Some(range) => known = range.end,
                 }
             }
             let len = CHUNK.min(usize::try_from(size - at).unwrap_or(CHUNK));
@@ -173,7 +182,7 @@ impl Run<'_> {
                     let len = read.min(len);
                     end = write_sparse(file, at, &buffer[..len])?.max(end);
                     at += len as u64;
-                    self.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
+                    count(len as u64);
                 }
                 Err(error @ (FsError::Damaged { .. } | FsError::Medium(_)))
                     if self.options.keep_damaged =>

@@ -30,7 +30,7 @@ use flysch_files::NewFile;
 use rustix::fs::{Mode, OFlags};
 
 use crate::open::SharedFlash;
-use crate::tree::{Child, DEPTH_MAX, children};
+use crate::tree::{Child, DEPTH_MAX, attributes_lost, children};
 use habits::Habits;
 use links::Links;
 use queue::Queue;
@@ -57,7 +57,7 @@ impl Progress {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Bytes written so far.
+    /// Bytes of the content of regular files so far, holes included.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -70,6 +70,8 @@ pub struct Failure {
     pub path: Vec<u8>,
     /// The cause.
     pub cause: String,
+    /// It was extracted, as far as it could be read; otherwise it is not there.
+    pub is_partial: bool,
 }
 
 /// The result of an extraction.
@@ -77,12 +79,15 @@ pub struct Failure {
 pub struct Extraction {
     /// Files, directories and others that were created.
     pub files: u64,
-    /// Bytes written.
+    /// Bytes of the content of regular files, holes included; a file with several names counts
+    /// once. As many as [`Tree::bytes`](crate::create::Tree::bytes) of the same files.
     pub bytes: u64,
     /// What could not be extracted, by path.
     pub failures: Vec<Failure>,
     /// Files whose owner could not be set, for lack of rights.
     pub without_owner: u64,
+    /// Files without their set-user-id and set-group-id bits, because they lack their owner.
+    pub without_set_id: u64,
     /// Device nodes that could not be made, for lack of rights.
     pub without_device: u64,
     /// Extended attributes that could not be set, for lack of rights or because the file system of
@@ -160,7 +165,7 @@ pub fn extract_raw(
     if is_kept {
         new.keep_new()?;
     }
-    let damage = damage.map(|cause| Failure { path: vec![], cause });
+    let damage = damage.map(|cause| Failure { path: vec![], cause, is_partial: is_kept });
     progress.files.fetch_add(u64::from(is_kept), Ordering::Relaxed);
     Ok(Extraction {
         files: u64::from(is_kept),
@@ -297,8 +302,18 @@ impl Run<'_> {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// A file or directory is there, and something of it is missing.
+    fn lacks(&self, path: Vec<u8>, cause: impl ToString) {
+        self.fault(path, cause, true);
+    }
+
+    /// A file or directory is not there.
     fn fail(&self, path: Vec<u8>, cause: impl ToString) {
-        let failure = Failure { path, cause: cause.to_string() };
+        self.fault(path, cause, false);
+    }
+
+    fn fault(&self, path: Vec<u8>, cause: impl ToString, is_partial: bool) {
+        let failure = Failure { path, cause: cause.to_string(), is_partial };
         self.report(|report| report.failures.push(failure));
     }
 
@@ -321,7 +336,7 @@ impl Run<'_> {
     fn enter(&self, directory: &Arc<Directory>, worker: usize) {
         let (mut entries, result) = children(self.fs, directory.inode);
         if let Err(error) = result {
-            self.fail(directory.path(), error);
+            self.lacks(directory.path(), error);
         }
         // Files mostly lie in the image in the order in which their inodes were made.
         entries.sort_unstable_by_key(|child| child.inode);
@@ -344,9 +359,16 @@ impl Run<'_> {
     }
 
     fn finish_directory(&self, directory: &Directory) {
-        match self.fs.attributes(directory.inode) {
-            Ok(attributes) => self.restore_open(&directory.handle, &attributes, &directory.path()),
-            Err(error) => self.fail(directory.path(), error),
+        match (self.fs.attributes(directory.inode), attributes_lost(self.fs, directory.inode)) {
+            (Ok(attributes), None) => {
+                self.restore_open(&directory.handle, &attributes, &directory.path());
+            }
+            (_, Some(error)) | (Err(error), None) => {
+                // Nobody knows for whom it was: the one who extracts may decide.
+                let closed = rustix::fs::fchmod(&directory.handle, Mode::RWXU);
+                let cause = closed.map_or_else(Cause::System, |()| Cause::Attributes(error));
+                self.lacks(directory.path(), cause);
+            }
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);
     }
@@ -362,8 +384,11 @@ impl Run<'_> {
             FileKind::Directory => self.make_directory(directory, child, worker.number),
             _ => self.make_other(directory, child, &mut worker.buffer),
         };
-        if let Err(cause) = made {
-            self.fail(directory.path_of(&child.name), cause);
+        match made {
+            Ok(()) => {}
+            // Written nevertheless: damaged files are kept.
+            Err(cause @ Cause::Hole { .. }) => self.lacks(directory.path_of(&child.name), cause),
+            Err(cause) => self.fail(directory.path_of(&child.name), cause),
         }
     }
 
@@ -413,6 +438,11 @@ enum Cause {
     DirectoryTwice,
     #[error("the directory entry names a different kind than the inode")]
     Kind,
+    #[error("its owner, permissions and times are lost: {0}")]
+    Attributes(FsError),
     #[error("{error}; bytes {start} to {end} are lost")]
     Hole { error: FsError, start: u64, end: u64 },
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,23 @@
 
 use std::collections::HashSet;
 
-use super::Image;
+use super::{Image, ImageVolume};
 
 /// A name for each volume of `image` that can be part of a path: unique, without '/'. A volume
 /// whose own name can be one keeps it, and the second one with a name gets it with a number.
 pub fn names(image: &Image) -> Vec<String> {
     unique(&image.volumes().map(|volume| volume.name.as_str()).collect::<Vec<_>>())
+}
+
+/// Whether `wanted` names the volume `volume` of `image`: by its name in [`names`], which is
+/// nobody else's, or by its own name or its ID, which others may have as well.
+pub fn is_named(image: &Image, volume: &ImageVolume, wanted: &str) -> bool {
+    let unique = names(image);
+    let mut named = unique.iter().zip(image.volumes());
+    match named.find(|(name, _)| *name == wanted) {
+        Some((_, one)) => std::ptr::eq(one, volume),
+        None => wanted == volume.name || volume.id.is_some_and(|id| wanted == id.to_string()),
+    }
 }
 
 fn unique(own: &[&str]) -> Vec<String> {
@@ -58,6 +69,7 @@ pub fn in_fields(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::open::OpenError;
+    use crate::testing;
 
     #[test]
     fn names_are_unique_and_fit_for_paths() {
@@ -65,6 +77,33 @@ mod tests {
         let unique = unique(&own);
         let expected = ["a", "a-3", "a-2", "x_y-2", "x_y", "volume..", "volume-2", "a-4", "volume"];
         assert_eq!(unique, expected);
+    }
+
+    /// Two images behind each other have volumes of the same name, and the same ID.
+    #[test]
+    fn each_volume_can_be_named() {
+        let one = testing::ubi(16 << 10, 512, &[("a", 1000, 50_000), ("b", 1000, 50_000)]);
+        let mut two = testing::ubi(16 << 10, 512, &[("a", 1000, 50_000)]);
+        for block in two.chunks_mut(16 << 10) {
+            let header = flysch_wire::ubi::EcHeader::parse(block).unwrap();
+            let other = flysch_wire::ubi::EcHeader { image_sequence: 8, ..header };
+            block[..64].copy_from_slice(&other.emit());
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [one, two].concat()).unwrap();
+        let image = Image::open(file.path(), &crate::ImageOpenOptions::default()).unwrap();
+        assert_eq!(names(&image), ["a", "b", "a-2"]);
+        let chosen = |wanted| -> Vec<_> {
+            image.volumes().map(|volume| is_named(&image, volume, wanted)).collect()
+        };
+        assert_eq!(chosen("a"), [true, false, false]);
+        assert_eq!(chosen("a-2"), [false, false, true]);
+        assert_eq!(chosen("b"), [false, true, false]);
+        assert_eq!(chosen("0"), [true, false, true]);
+        assert_eq!(chosen("a-3"), [false; 3]);
+        let mut of = vec![];
+        crate::check(&image, &mut |checked| of.extend(checked.volume.map(str::to_owned)));
+        assert_eq!(of, Vec::<String>::new());
     }
 
     #[test]

@@ -1,4 +1,9 @@
 //! Blocks of an image from before a repair.
+//!
+//! They belong to the image as the repair left it, and to nothing else: in another image, or in
+//! this one after an edit, they would be a mixture of both. The backup therefore contains a hash of
+//! the repaired image, by which it is recognised, and one of the original, which is what a restore
+//! must end with.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -6,29 +11,75 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use flysch_mtd::{FileStorage, StorageMut};
-use flysch_wire::ubifs::crc32;
+use flysch_wire::ubi::EcHeader;
+use flysch_wire::ubifs::{BranchFormat, Node, crc32};
+use sha2::{Digest as _, Sha256};
 
 use crate::storage::GROWTH_MAX;
 
 /// A backup starts with this.
-const MAGIC: &[u8; 8] = b"FLYREPR1";
+const MAGIC: &[u8; 8] = b"FLYREPR2";
+/// The first format, without the states of the image.
+const MAGIC_STATELESS: &[u8; 8] = b"FLYREPR1";
 /// Maximum bytes of a block.
 const BLOCK_MAX: u32 = 64 << 20;
+/// Bytes hashed at a time.
+const CHUNK: usize = 1 << 20;
+
+/// What an image file contains: its bytes, and their SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    size: u64,
+    hash: [u8; 32],
+}
+
+impl State {
+    /// Bytes in a backup.
+    const SIZE: usize = 40;
+
+    fn of(file: &File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        let mut hash = Sha256::new();
+        let mut chunk = vec![0; CHUNK];
+        let mut at = 0;
+        while at < size {
+            let len = (CHUNK as u64).min(size - at) as usize;
+            file.read_exact_at(&mut chunk[..len], at)?;
+            hash.update(&chunk[..len]);
+            at += len as u64;
+        }
+        Ok(Self { size, hash: hash.finalize().into() })
+    }
+
+    fn parse(bytes: &[u8; Self::SIZE]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(&bytes[8..]);
+        Self { size: number(&bytes[..8]), hash }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.size.to_le_bytes())?;
+        out.write_all(&self.hash)
+    }
+}
 
 /// Writes a backup: the blocks of `old` that differ in `new`, of `block` bytes each; returns their
 /// number.
 ///
-/// Little endian: magic, block size (u32), size of the old image (u64); then for each block its
-/// offset (u64), its length (u32), CRC-32 of the bytes (u32), the bytes.
+/// Little endian: magic, block size (u32); size (u64) and SHA-256 of the old image; the same of the
+/// new one; then for each block its offset (u64), its length (u32), CRC-32 of the bytes (u32), the
+/// bytes.
 ///
 /// # Errors
 /// Of reading and writing.
 pub fn write_backup(old: &Path, new: &Path, block: u32, out: &mut dyn Write) -> io::Result<u64> {
     let (old, new) = (File::open(old)?, File::open(new)?);
-    let (old_size, new_size) = (old.metadata()?.len(), new.metadata()?.len());
+    let (old_state, new_state) = (State::of(&old)?, State::of(&new)?);
+    let (old_size, new_size) = (old_state.size, new_state.size);
     out.write_all(MAGIC)?;
     out.write_all(&block.to_le_bytes())?;
-    out.write_all(&old_size.to_le_bytes())?;
+    old_state.write(out)?;
+    new_state.write(out)?;
     let (mut one, mut other) = (vec![0; block as usize], vec![0; block as usize]);
     let mut blocks = 0;
     let mut at = 0;
@@ -63,20 +114,31 @@ struct Backup<'r> {
     input: &'r mut dyn Read,
     /// Bytes of the original image.
     size: u64,
+    /// The original image and the repaired one; the first format does not have them.
+    states: Option<(State, State)>,
 }
 
 impl<'r> Backup<'r> {
     fn open(input: &'r mut dyn Read) -> io::Result<Self> {
-        let mut head = [0; 20];
-        input.read_exact(&mut head).map_err(|error| match error.kind() {
+        let none = |error: io::Error| match error.kind() {
             io::ErrorKind::UnexpectedEof => bad("it is not a backup of a repair"),
             _ => error,
-        })?;
-        let (magic, rest) = head.split_at(8);
-        if magic != MAGIC {
+        };
+        let mut head = [0; 12];
+        input.read_exact(&mut head).map_err(none)?;
+        if head.starts_with(MAGIC_STATELESS) {
+            let mut size = [0; 8];
+            input.read_exact(&mut size).map_err(none)?;
+            return Ok(Self { input, size: number(&size), states: None });
+        }
+        if !head.starts_with(MAGIC) {
             return Err(bad("it is not a backup of a repair"));
         }
-        Ok(Self { input, size: number(&rest[4..]) })
+        let (mut old, mut new) = ([0; State::SIZE], [0; State::SIZE]);
+        input.read_exact(&mut old).map_err(none)?;
+        input.read_exact(&mut new).map_err(none)?;
+        let states = (State::parse(&old), State::parse(&new));
+        Ok(Self { input, size: states.0.size, states: Some(states) })
     }
 
     /// The next block, if there is one.
@@ -121,6 +183,11 @@ pub fn is_backup_of(backup: &Path, path: &Path) -> io::Result<bool> {
     if backup.size != image.metadata()?.len() {
         return Ok(false);
     }
+    if let Some((old, _)) = backup.states
+        && old != State::of(&image)?
+    {
+        return Ok(false);
+    }
     let mut there = Vec::new();
     loop {
         match backup.next() {
@@ -137,22 +204,98 @@ pub fn is_backup_of(backup: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Puts a backup's blocks back into the image at `path`; returns their number.
+/// Restores the file at `path`, a copy of the image that a repair left, from the backup of that
+/// repair; returns the number of blocks. An image that is already as it was before the repair stays
+/// so.
 ///
 /// # Errors
-/// Of reading and writing, and [`io::ErrorKind::InvalidData`] if it is not a backup or is damaged;
-/// the image may then be half restored.
+/// Of reading and writing, and [`io::ErrorKind::InvalidData`]: it is not a backup, or is damaged,
+/// or the image is another one or has changed since the repair. The file may then be half restored.
 pub fn restore_backup(backup: &mut dyn Read, path: &Path) -> io::Result<u64> {
     let mut backup = Backup::open(backup)?;
+    let Some((old, new)) = backup.states else { return restore_stateless(backup, path) };
+    match State::of(&File::open(path)?)? {
+        state if state == new => {}
+        state if state == old => return Ok(0),
+        _ => {
+            return Err(bad(
+                "it does not belong to the image as it is: it was made for another image, or this \
+                 one was changed after the repair; restore a copy of what the repair left, if \
+                 there is one",
+            ));
+        }
+    }
+    let blocks = put_back(&mut backup, path, |_, _| Ok(()))?;
+    match State::of(&File::open(path)?)? == old {
+        true => Ok(blocks),
+        false => Err(bad("the backup is damaged: its blocks do not give the image from before")),
+    }
+}
+
+/// Of the first format only a backup that shows to which image it belongs: by a number of UBI or of
+/// the file system in one of its blocks, which the image has in the same place.
+fn restore_stateless(mut backup: Backup<'_>, path: &Path) -> io::Result<u64> {
+    // A repair may append blocks, and cuts nothing off.
+    if File::open(path)?.metadata()?.len() < backup.size {
+        return Err(bad("it was made for another image: this one is shorter"));
+    }
+    let mut is_known = false;
+    let blocks = put_back(&mut backup, path, |old, new| match (identity(old), identity(new)) {
+        (Some(old), Some(new)) if old != new => {
+            Err(bad("it was made for another image: this one has another number"))
+        }
+        (Some(_), Some(_)) => {
+            is_known = true;
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
+    let why = "it was made by an earlier version, and nothing in it shows that it belongs to this \
+               image: only that version restores it";
+    if is_known { Ok(blocks) } else { Err(bad(why)) }
+}
+
+/// By what a block shows to which image it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    Ubi(u32),
+    Ubifs([u8; 16]),
+}
+
+fn identity(block: &[u8]) -> Option<Identity> {
+    if let Ok(header) = EcHeader::parse(block) {
+        // 0 is what tools write that do not number images.
+        return Some(Identity::Ubi(header.image_sequence)).filter(|it| *it != Identity::Ubi(0));
+    }
+    match Node::parse(block, BranchFormat::default()) {
+        Ok((_, Node::Superblock(it))) if it.uuid != [0; 16] => Some(Identity::Ubifs(it.uuid)),
+        _ => None,
+    }
+}
+
+/// Puts the blocks of a backup in the file at `path`; `judge` gets each of them with what is in its
+/// place. Returns their number.
+fn put_back(
+    backup: &mut Backup<'_>,
+    path: &Path,
+    mut judge: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
+) -> io::Result<u64> {
+    let file = File::options().read(true).write(true).open(path)?;
     let mut storage = FileStorage::open_writable(path)?;
     storage.grow(backup.size, GROWTH_MAX)?;
+    let mut there = Vec::new();
     let mut blocks = 0;
     while let Some(Saved { at, bytes }) = backup.next()? {
+        there.resize(bytes.len(), 0);
+        file.read_exact_at(&mut there, at)?;
+        judge(&bytes, &there)?;
         storage.write_at(at, &bytes).map_err(|error| io::Error::other(error.to_string()))?;
         blocks += 1;
     }
-    let file = File::options().write(true).open(path)?;
     file.set_len(backup.size)?;
     file.sync_all()?;
     Ok(blocks)
 }
+
+#[cfg(test)]
+mod tests;

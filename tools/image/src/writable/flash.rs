@@ -26,6 +26,27 @@ impl Image {
         })
     }
 
+    /// Cuts off what opening for modification appended to a file, unless something was written
+    /// there: the disk was full, or the flash is too small for the volumes.
+    pub(super) fn drop_blocks_added(&self) -> std::io::Result<()> {
+        if self.device.is_some() {
+            return Ok(());
+        }
+        let file = std::fs::File::options().read(true).write(true).open(&self.path)?;
+        let end = file.metadata()?.len();
+        let mut at = self.size;
+        let mut chunk = vec![0; 1 << 16];
+        while at < end {
+            let len = (chunk.len() as u64).min(end - at) as usize;
+            file.read_exact_at(&mut chunk[..len], at)?;
+            if chunk[..len].iter().any(|&byte| byte != 0xFF) {
+                return Ok(());
+            }
+            at += len as u64;
+        }
+        if end > self.size { file.set_len(self.size) } else { Ok(()) }
+    }
+
     /// The flash of one part, for modification; `more` erased blocks are added to a file.
     pub(crate) fn open_flash(
         &self,

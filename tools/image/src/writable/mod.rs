@@ -72,13 +72,28 @@ const JFFS2_SPARE: u64 = 10;
 const BAD_PER_1024: u32 = 20;
 
 /// The space that changes will need.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Size of the flash that the image is for, if it is larger than the image.
     pub flash_size: Option<u64>,
     /// The approximate number of bytes to be added: a file without `flash_size` grows as they
     /// require, and not at all without them.
     pub bytes: Option<u64>,
+}
+
+impl Room {
+    /// The room for attempt `attempt`, counted from 1, of changes that did not fit, on a copy of
+    /// the image, which has `size` bytes. What changes take cannot be known: whoever removes or
+    /// rewrites many small files needs space for what the journal and the index write anew. `None`
+    /// if the user gave the size of the flash, or the image has become many times as large.
+    #[must_use]
+    pub fn for_attempt(&self, attempt: u32, size: u64) -> Option<Self> {
+        /// The last attempt.
+        const ATTEMPTS: u32 = 6;
+        let bytes = self.bytes.filter(|_| self.flash_size.is_none() && attempt <= ATTEMPTS)?;
+        let more = (size / 4).max(1 << 20);
+        Some(Self { bytes: Some(bytes.saturating_add(more << attempt)), ..*self })
+    }
 }
 
 /// Why a file system could not be opened for modification.
@@ -168,6 +183,11 @@ impl Writable {
         Self { fs, close, lock: None }
     }
 
+    /// Blocks of the file system: as many as before if it did not get the room it was offered.
+    pub fn blocks(&self) -> u64 {
+        self.fs.read().map_or(0, |fs| fs.statistics().blocks)
+    }
+
     /// The file system.
     pub fn file_system(&self) -> SharedMut {
         self.fs.clone()
@@ -200,13 +220,20 @@ impl Image {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
         let lock = self.lock_for_writing()?;
-        let writable = match (part.region.content, volume.id, &volume.contents) {
+        let opened = match (part.region.content, volume.id, &volume.contents) {
             (Content::Ubi { .. }, Some(id), _) => self.open_ubi_volume(part, id, room),
             (_, _, Contents::Jffs2(fs)) => self.open_jffs2(part, fs, room),
             (_, _, Contents::Ubifs(fs)) => self.open_bare(part, fs, room),
             _ => Err(WritableError::NoFileSystem),
-        }?;
-        Ok(Writable { lock, ..writable })
+        };
+        match opened {
+            Ok(writable) => Ok(Writable { lock, ..writable }),
+            Err(error) => {
+                // The error is what the user must know; the file is as good with as without them.
+                let _ = self.drop_blocks_added();
+                Err(error)
+            }
+        }
     }
 
     /// Excludes everybody else from the file.
@@ -357,3 +384,6 @@ pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> FlashGeometr
     let sub_page_size = unit.min(1 << offsets.vid_header.trailing_zeros().min(31));
     FlashGeometry { write_size: unit, sub_page_size, ..found }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,6 +194,11 @@ impl Edit {
         }
     }
 
+    /// Whether it consumes standard input.
+    pub(super) fn reads_standard_input(&self) -> bool {
+        matches!(self, Self::Put { source, .. } if source.as_os_str() == "-")
+    }
+
     /// Checks that its words alone do not allow.
     pub(super) fn check(&self) -> Result<(), String> {
         let Self::Mknod { kind, major, .. } = self else { return Ok(()) };
