@@ -70,6 +70,8 @@ pub struct Job {
     pub name: String,
     /// The name in the header of its section; that of a job of the command line is its name.
     pub section: String,
+    /// Workers of the jobs before it: the number of its first worker among all of the file.
+    pub first_worker: u32,
     /// Its own options as written, by fio's canonical name; those of `[global]` are not repeated.
     pub options: BTreeMap<String, String>,
     /// The settings that result.
@@ -202,6 +204,9 @@ impl JobFile {
                 job.name
             ));
         }
+        let last = self.jobs.last();
+        job.first_worker =
+            last.map_or(0, |last| last.first_worker.wrapping_add(last.settings.numjobs));
         self.jobs.push(job);
         Ok(())
     }
@@ -310,6 +315,7 @@ impl Job {
         Self {
             name: name.to_string(),
             section: name.to_string(),
+            first_worker: 0,
             options: BTreeMap::new(),
             settings: Settings::default(),
         }
@@ -342,7 +348,12 @@ impl Job {
         let first = resolve(settings.offset);
         let increment = resolve(settings.offset_increment);
         let root = settings.seed();
-        let seed = |index: u32| if index == 0 { root } else { mix(root ^ u64::from(index)) };
+        // As in fio every worker of the file has random numbers of its own: those that run at the
+        // same time would otherwise go to the same blocks at the same time.
+        let seed = |index: u32| match self.first_worker.wrapping_add(index) {
+            0 => root,
+            number => mix(root ^ u64::from(number)),
+        };
         let worker = |index: u32| {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
             if offset >= device {

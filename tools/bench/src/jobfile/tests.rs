@@ -381,3 +381,30 @@ fn fio_takes_what_we_take() {
         assert_eq!((fio.status.success(), ours.is_ok()), (good, good), "{text}: {ours:?}");
     }
 }
+
+/// As in fio, whose seeds have the number of the thread in them.
+#[test]
+fn each_worker_of_a_file_has_random_numbers_of_its_own() {
+    for seed in ["", "randseed=7\n", "randrepeat=0\n"] {
+        let text = format!(
+            "[global]\nrw=randwrite\nstartdelay=0-1h\n{seed}[a]\nnumjobs=2\n[b]\n[c]\nstonewall\n"
+        );
+        let file = parse(&text).unwrap();
+        let workers = file.jobs.iter().flat_map(|job| job.workers(1 << 30, 512).unwrap());
+        let workers: Vec<_> = workers.collect();
+        let mut seeds: Vec<u64> = workers.iter().map(|worker| worker.seed).collect();
+        let mut delays: Vec<_> = workers.iter().map(|worker| worker.start_delay).collect();
+        // The first is what it was given, so that runs of one job can be repeated.
+        if !seed.contains("repeat") {
+            assert_eq!(seeds[0], if seed.is_empty() { 0x89 } else { 7 });
+            let again = parse(&text).unwrap();
+            let again = again.jobs.iter().flat_map(|job| job.workers(1 << 30, 512).unwrap());
+            assert_eq!(again.map(|worker| worker.seed).collect::<Vec<_>>(), seeds);
+        }
+        seeds.sort_unstable();
+        seeds.dedup();
+        delays.sort_unstable();
+        delays.dedup();
+        assert_eq!((seeds.len(), delays.len()), (4, 4), "{seed}");
+    }
+}
