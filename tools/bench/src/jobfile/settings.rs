@@ -275,9 +275,11 @@ impl Settings {
             "verify" => self.method = method(text()?)?,
             "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
             "verify_dump" => self.verify.dump = flag(value)?,
-            // A device has an end: until there is no more room is all of it.
-            "fill_device" if flag(value)? => self.size = None,
-            "fill_device" => {}
+            // As in fio a size is the bound all the same; without one it is all of the device,
+            // which has an end.
+            "fill_device" => {
+                flag(value)?;
+            }
             "do_verify" => self.verify.read_back = flag(value)?,
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,

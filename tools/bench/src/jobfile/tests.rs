@@ -408,3 +408,12 @@ fn each_worker_of_a_file_has_random_numbers_of_its_own() {
         assert_eq!((seeds.len(), delays.len()), (4, 4), "{seed}");
     }
 }
+
+#[test]
+fn fill_device_does_not_go_beyond_a_size() {
+    let size = |options: &str| one(options).unwrap().workers(1 << 30, 512).unwrap()[0].size;
+    assert_eq!(size("size=1m\nfill_device=1"), Some(1 << 20));
+    assert_eq!(size("fill_device=1\nsize=1m"), Some(1 << 20));
+    assert_eq!(size("filesize=2m\nfill_device"), Some(2 << 20));
+    assert_eq!(size("fill_device=1"), Some(1 << 30));
+}
