@@ -38,6 +38,7 @@ pub struct Pattern {
     run: Run,
     trimmed: Option<Step>,
     zones: Option<Box<Zones>>,
+    seed: u64,
 }
 
 /// The next request's position, in units from the start of the region.
@@ -111,12 +112,15 @@ impl Sizes {
 
 impl Pattern {
     /// The sequence of `workload` over the `size` bytes at `offset`, which must hold at least one
-    /// of its longest requests.
-    pub fn new(workload: &Workload, offset: u64, size: u64) -> Self {
-        let zones = workload.strides.map(|strides| Box::new(Zones::new(strides, offset, size)));
-        let size = zones.as_ref().map_or(size, |zones| zones.range());
+    /// of its longest requests, on a device that ends at `end`.
+    pub fn new(workload: &Workload, (offset, size): (u64, u64), end: u64) -> Self {
         let widest = workload.align.into_iter().flatten().max();
         let unit = workload.block_min().max(widest.unwrap_or(0));
+        let least = workload.sizes_used().map(BlockSize::min).max().unwrap_or(0).max(unit);
+        let zones = workload
+            .strides
+            .map(|strides| Box::new(Zones::new(strides, (offset, size), (end, least))));
+        let size = zones.as_ref().map_or(size, |zones| zones.range());
         let units = size / u64::from(unit);
         let aligns = core::array::from_fn(|index| {
             workload.align[index].unwrap_or(workload.block_size[index].min())
@@ -154,7 +158,8 @@ impl Pattern {
         };
         // What is drawn for a direction fits behind its own positions, and a sequence ends with
         // what is left.
-        let is_whole = matches!(walk, Walk::Free | Walk::Sequential { .. });
+        let is_whole = zones.is_none() && matches!(walk, Walk::Free);
+        let is_whole = is_whole || matches!(walk, Walk::Sequential { .. });
         Self {
             mix: workload.mix,
             sizes: core::array::from_fn(|i| Sizes::new(&workload.block_size[i])),
@@ -167,6 +172,7 @@ impl Pattern {
             run: Run { length: run, left: 0, position: 0 },
             trimmed: None,
             zones,
+            seed,
         }
     }
 
@@ -191,12 +197,14 @@ impl Pattern {
             },
         };
         let wanted = self.sizes[direction.index()].pick(&mut self.random);
-        let (place, length) = self.place(direction, wanted);
-        let offset = match &mut self.zones {
-            None => self.offset,
-            Some(zones) => zones.enter(length, &mut self.walk),
+        let (offset, length) = match self.zones {
+            None => {
+                let (place, length) = self.place(direction, wanted);
+                (self.offset + place, length)
+            }
+            Some(_) => self.place_in_zone(direction, wanted),
         };
-        let step = Step { direction, offset: offset + place, length };
+        let step = Step { direction, offset, length };
         if self.mix == Mix::TrimWrite {
             self.trimmed = Some(step);
         }
@@ -248,6 +256,67 @@ impl Pattern {
             }
         };
         (place, u64::from(wanted).min(self.size - place) as u32)
+    }
+
+    /// The same with strides, as an offset on the device.
+    fn place_in_zone(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
+        let Some(mut zones) = self.zones.take() else { return (0, 0) };
+        if zones.moves() {
+            self.begin_zone(zones.range());
+        }
+        let (place, length) = match &mut self.walk {
+            Walk::Sequential { gap, position } => {
+                // As in fio what begins in the zone is not cut short at its end, and a zone
+                // that is shorter than what is transferred in it begins anew.
+                if zones.is_round() {
+                    *position = [0; 3];
+                }
+                let place = Some(position[direction.index()]).filter(|&at| at < zones.range());
+                let mut place = place.unwrap_or(0);
+                if !zones.holds(place, wanted) {
+                    zones.rewind();
+                    (*position, place) = ([0; 3], 0);
+                }
+                position[direction.index()] = advance(place, wanted.into(), *gap, zones.range());
+                (place, wanted)
+            }
+            _ => self.place(direction, wanted),
+        };
+        zones.count(length);
+        let offset = zones.at() + place;
+        self.zones = Some(zones);
+        (offset, length)
+    }
+
+    /// Begins with a zone of `range` bytes: what was visited in another does not count.
+    fn begin_zone(&mut self, range: u64) {
+        let all = range / u64::from(self.unit);
+        let is_other = self.size != all * u64::from(self.unit);
+        match &mut self.walk {
+            Walk::Sequential { position, .. } => {
+                *position = [0; 3];
+                return;
+            }
+            Walk::Permuted { order, index, units, seed } => {
+                *seed = mix(seed.wrapping_add(1));
+                (*order, *index, *units) = (Permutation::new(all, *seed), 0, all);
+            }
+            Walk::Mapped(map) => map.begin(all),
+            Walk::Free => self.run.left = 0,
+            Walk::Zipf { zipf, scatter } if is_other => {
+                (*zipf, *scatter) = (zipf.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Pareto { pareto, scatter } if is_other => {
+                (*pareto, *scatter) = (pareto.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Bell { bell, scatter } if is_other => {
+                (*bell, *scatter) = (bell.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Stretches(stretches) => stretches.limit(all),
+            Walk::Sequence { units, .. } => *units = all,
+            Walk::Zipf { .. } | Walk::Pareto { .. } | Walk::Bell { .. } => {}
+        }
+        self.size = all * u64::from(self.unit);
     }
 
     /// A position drawn independently of earlier ones, or the continuation of a run.

@@ -10,7 +10,7 @@ fn workload(mix: Mix, order: Order, block_size: BlockSize) -> Workload {
 }
 
 fn steps(workload: &Workload, offset: u64, size: u64, count: usize) -> Vec<Step> {
-    let mut pattern = Pattern::new(workload, offset, size);
+    let mut pattern = Pattern::new(workload, (offset, size), offset + size);
     (0..count).map(|_| pattern.step()).collect()
 }
 
@@ -58,7 +58,7 @@ fn random_with_map_covers_each_block_once_per_pass() {
     for size in sizes {
         for region in [1u64 << 20, 67 * 4096, 131_072] {
             let job = workload(Mix::Only(Direction::Write), RANDOM, size.clone());
-            let mut pattern = Pattern::new(&job, 0, region);
+            let mut pattern = Pattern::new(&job, (0, region), region);
             for pass in 0..3 {
                 let mut seen = vec![false; (region / 4096) as usize];
                 let mut covered = 0;
@@ -195,6 +195,64 @@ fn strides_leave_gaps() {
     for pair in steps(&job, 0, 200_000, 100).chunks(4) {
         let zones: Vec<u64> = pair.iter().map(|step| step.offset / 49_152).collect();
         assert!(zones[0] == zones[1] && zones[2] == zones[3] && zones[1] != zones[2], "{zones:?}");
+    }
+}
+
+/// The device ends within the last zone, and the region is only how much is transferred.
+#[test]
+fn strides_go_to_the_end_of_the_device() {
+    let strides = Some(Strides { size: 8192, range: 16_384, skip: 4096 });
+    let distributions =
+        [
+            Distribution::Uniform,
+            Distribution::Zipf(1.2),
+            Distribution::Pareto(0.2),
+            Distribution::Normal(10.0),
+            Distribution::Zoned([const { Vec::new() }; 3].map(|_: Vec<Stretch>| {
+                vec![Stretch { share: 100, size: StretchSize::Percent(100) }]
+            })),
+            Distribution::Sequence { blocks: vec![3, 0, 1, 2], stride: false },
+        ];
+    let orders = distributions.into_iter().flat_map(|distribution| {
+        let once = matches!(distribution, Distribution::Uniform);
+        [once, false].map(|each_once| Order::Random {
+            each_once,
+            distribution: distribution.clone(),
+            run: 1,
+        })
+    });
+    for order in orders.chain([Order::Sequential { gap: 0 }]) {
+        for size in [BlockSize::Fixed(4096), BlockSize::Range { min: 2048, max: 4096 }] {
+            let job = workload(Mix::Only(Direction::Read), order.clone(), size);
+            let job = Workload { strides, ..job };
+            // Zones at 0, 20480 and 40960; of the last one 6144 bytes are there.
+            let mut pattern = Pattern::new(&job, (0, 30_000), 40_960 + 6144);
+            let mut zones = [0; 3];
+            for _ in 0..600 {
+                let step = pattern.step();
+                let (zone, place) = (step.offset / 20_480, step.offset % 20_480);
+                zones[zone as usize] += step.length;
+                assert!(place < 16_384, "{step:?} between zones: {job:?}");
+                let end = step.offset + u64::from(step.length);
+                assert!(end <= 40_960 + 6144, "{step:?} behind the end: {job:?}");
+            }
+            assert!(zones.iter().all(|&bytes| bytes > 100_000), "{zones:?} {job:?}");
+        }
+    }
+}
+
+/// A zone shorter than what is transferred in it is gone through again, each block once.
+#[test]
+fn strides_visit_each_block_of_a_zone_once() {
+    let strides = Some(Strides { size: 24_576, range: 16_384, skip: 0 });
+    let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(4096));
+    let job = Workload { strides, ..job };
+    let mut pattern = Pattern::new(&job, (0, 1 << 20), 1 << 20);
+    for zone in 0..64 {
+        let mut seen: Vec<u64> = (0..6).map(|_| pattern.step().offset).collect();
+        assert!(seen.iter().all(|offset| offset / 16_384 == zone), "{zone}: {seen:?}");
+        seen[..4].sort_unstable();
+        assert!(seen[..4].windows(2).all(|pair| pair[0] < pair[1]), "{zone}: {seen:?}");
     }
 }
 

@@ -14,6 +14,8 @@ use crate::zones::Zones;
 pub(super) struct Region {
     pub(super) offset: u64,
     pub(super) size: u64,
+    /// End of what its requests may touch: strides go on behind the region.
+    pub(super) end: u64,
 }
 
 /// Checks every assignment against its lane and gives each worker its buffers.
@@ -45,7 +47,8 @@ pub(super) fn prepare<'a, D: BlockDevice>(
                     return invalid("a replayed log cannot be verified: leave verify out");
                 }
                 replaying::check(&job.name, replay, lane.geometry())?;
-                Region { offset: 0, size: lane.geometry().bytes() }
+                let size = lane.geometry().bytes();
+                Region { offset: 0, size, end: size }
             }
         };
         let address = lane.memory().address();
@@ -155,7 +158,9 @@ impl Region {
             return Err(RunError::Invalid { job: name(), what });
         }
         let size = size - size % u64::from(block_size);
-        Ok(Self { offset: job.offset, size: whole(job, size, device - job.offset) })
+        let size = whole(job, size, device - job.offset);
+        let end = if job.strides.is_some() { device } else { job.offset + size };
+        Ok(Self { offset: job.offset, size, end })
     }
 
     /// The whole zones of it, if the job goes by zones.
@@ -183,6 +188,6 @@ impl Region {
         if mode.job_open_max > 0 && mode.open_max.max(limit) == 0 {
             return invalid("job_max_open_zones needs max_open_zones, or a disk with such a limit");
         }
-        Ok(Self { offset, size })
+        Ok(Self { offset, size, end: offset + size })
     }
 }

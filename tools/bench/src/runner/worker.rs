@@ -218,7 +218,7 @@ impl<'a> Worker<'a> {
             region,
             id,
             lane_slot,
-            pattern: Pattern::new(job, region.offset, region.size),
+            pattern: Pattern::new(job, (region.offset, region.size), region.end),
             free: (0..slots.len() as u16).rev().collect(),
             parked: Vec::with_capacity(slots.len()),
             depth: slots.len(),

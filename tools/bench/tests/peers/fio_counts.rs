@@ -1,5 +1,6 @@
 //! The same jobs on fio and here, over a file: both do as many reads, writes and trims, and as many
-//! bytes of each.
+//! bytes of each; sequences are the same request by request, and random requests have the same
+//! lengths.
 
 use std::path::Path;
 use std::process::Command;
@@ -86,6 +87,55 @@ const JOBS: &[&str] = &[
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\n[b]\nstonewall\nrw=randtrim\nbs=64k\n\
      size=256k\nzonemode=zbd\nzonesize=64k",
 ];
+
+/// Jobs that do the same requests in the same order, on a disk of 16 MiB.
+const SEQUENCES: &[&str] = &[
+    "rw=read\nbs=64k\nsize=2m\nzonemode=strided\nzonesize=256k\nzonerange=1m\nzoneskip=512k",
+    "rw=read\nbs=64k\nsize=4m\nzonemode=strided\nzonesize=1m\nzonerange=3m",
+    "rw=write\nsize=160k\nzonemode=strided\nzonesize=40k\nzonerange=10k",
+    "rw=read\nsize=256k\nzonemode=strided\nzonesize=64k\nzonerange=2k",
+    "rw=read\noffset=1m\nsize=4m\nbs=16k\nzonemode=strided\nzonesize=128k\nzoneskip=1m",
+];
+
+/// The requests of a log as either program writes it: what, where, how long.
+fn requests(log: &Path) -> Vec<(String, u64, u64)> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let requests = lines.filter_map(|fields| match fields[..] {
+        [_, _, what, offset, length] => {
+            Some((what.to_string(), offset.parse().unwrap(), length.parse().unwrap()))
+        }
+        _ => None,
+    });
+    requests.collect()
+}
+
+/// The requests of a job on fio and here, over a file of 16 MiB; none without fio.
+#[expect(clippy::type_complexity, reason = "it is twice the same")]
+fn both(job: &str) -> Option<[Vec<(String, u64, u64)>; 2]> {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    let text = |log: &Path| {
+        let (disk, log) = (disk.display(), log.display());
+        format!("[global]\nioengine=psync\nfilename={disk}\nwrite_iolog={log}\n[a]\n{job}\n")
+    };
+    let logs = ["theirs", "ours"].map(|name| folder.path().join(name));
+    fio(folder.path(), &text(&logs[0]))?;
+    ours(&disk, &text(&logs[1]));
+    Some(logs.map(|log| requests(&log)))
+}
+
+#[test]
+fn both_do_the_same_sequences() {
+    for job in SEQUENCES {
+        let Some([theirs, ours]) = both(job) else { return };
+        assert!(theirs.len() > 10, "{job}: {}", theirs.len());
+        let differs = theirs.iter().zip(&ours).position(|(theirs, ours)| theirs != ours);
+        let differs = differs.map(|at| (at, &theirs[at], &ours[at]));
+        assert_eq!((differs, theirs.len()), (None, ours.len()), "{job}");
+    }
+}
 
 fn fio(folder: &Path, text: &str) -> Option<Vec<Counts>> {
     let jobs = folder.join("jobs.fio");
