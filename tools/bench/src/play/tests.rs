@@ -60,3 +60,24 @@ fn the_depth_table_has_all_cells() {
     let small = depth_table(1 << 20, None).jobs[23].workers(1 << 20, 4096).unwrap();
     assert_eq!((small[0].depth, small[0].size), (32, Some(1 << 20)));
 }
+
+/// What a job is refused for, before anything is done.
+fn refused(options: &str) -> String {
+    played(&format!("[a]\n{options}\n")).unwrap_err().to_string()
+}
+
+#[test]
+fn strides_that_hold_no_request_are_refused() {
+    for options in [
+        "rw=randread\nzonemode=strided\nzonesize=2k\nsize=1m",
+        "rw=randread\nzonemode=strided\nzonesize=64k\nzonerange=2k\nbs=4k",
+        "rw=randrw\nzonemode=strided\nzonesize=64k\nzonerange=2k\nbs=1k,4k",
+        "rw=randread\nzonemode=strided\nzonesize=2k\nrandom_distribution=zipf:1.2",
+    ] {
+        assert!(refused(options).contains("zonerange"), "{options}");
+    }
+    let odd = refused("rw=read\nzonemode=strided\nzonesize=1000\nzonerange=3000");
+    assert!(odd.contains("zonerange with zoneskip 3000 is not a multiple"), "{odd}");
+    // fio reads the same place again and again, and so do we.
+    assert!(played("[a]\nzonemode=strided\nzonesize=64k\nzonerange=2k\nsize=1m\n").is_ok());
+}

@@ -158,9 +158,29 @@ impl Region {
             return Err(RunError::Invalid { job: name(), what });
         }
         let size = size - size % u64::from(block_size);
+        Self::check_strides(job, size, block_size)?;
         let size = whole(job, size, device - job.offset);
         let end = if job.strides.is_some() { device } else { job.offset + size };
         Ok(Self { offset: job.offset, size, end })
+    }
+
+    /// Whether requests fit zones with strides: random ones lie within them, and the zones begin at
+    /// blocks of the device.
+    fn check_strides(job: &Workload, size: u64, block_size: u32) -> Result<(), RunError> {
+        let Some(strides) = job.strides else { return Ok(()) };
+        let value = strides.range.saturating_add(strides.skip);
+        if !value.is_multiple_of(block_size.into()) {
+            let (job, what) = (job.name.clone(), "zonerange with zoneskip");
+            return Err(RunError::Misaligned { job, what, value, block_size });
+        }
+        let least = job.sizes_used().map(BlockSize::min).chain(job.align.into_iter().flatten());
+        let is_random = matches!(job.order, Order::Random { .. });
+        if is_random && strides.range.min(size) < u64::from(least.max().unwrap_or(0)) {
+            let what = "zonerange (or zonesize, which stands in its place) is shorter than a \
+                        request, so that no random request fits into a zone";
+            return Err(RunError::Invalid { job: job.name.clone(), what });
+        }
+        Ok(())
     }
 
     /// The whole zones of it, if the job goes by zones.
