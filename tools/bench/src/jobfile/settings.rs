@@ -544,6 +544,11 @@ impl Settings {
             ZoneMode::Strided if self.strides.size == 0 => {
                 Some("zonemode=strided needs a zonesize")
             }
+            ZoneMode::None
+                if [self.strides.size, self.strides.range, self.strides.skip] != [0; 3] =>
+            {
+                Some("zonesize, zonerange and zoneskip need a zonemode: strided or zbd")
+            }
             ZoneMode::None | ZoneMode::Strided => {
                 let is_one = amounts.iter().flatten().any(counts_zones);
                 is_one.then_some("a number of zones, like 3z, needs zonemode=zbd")

@@ -417,3 +417,11 @@ fn fill_device_does_not_go_beyond_a_size() {
     assert_eq!(size("filesize=2m\nfill_device"), Some(2 << 20));
     assert_eq!(size("fill_device=1"), Some(1 << 30));
 }
+
+#[test]
+fn zones_without_a_zonemode_are_refused() {
+    for options in ["zonesize=64k", "zoneskip=64k", "zonerange=1m", "zonemode=none\nzonesize=4k"] {
+        assert!(one(options).unwrap_err().contains("need a zonemode"), "{options}");
+    }
+    assert!(one("zonesize=0\nzoneskip=0").is_ok());
+}
