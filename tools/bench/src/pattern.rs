@@ -32,6 +32,8 @@ pub struct Pattern {
     offset: u64,
     size: u64,
     unit: u32,
+    /// By direction: its shortest request.
+    mins: [u32; 3],
     /// By direction: what a position drawn independently of earlier ones is a multiple of.
     aligns: [u32; 3],
     walk: Walk,
@@ -44,15 +46,40 @@ pub struct Pattern {
 /// The next request's position, in units from the start of the region.
 #[derive(Debug)]
 enum Walk {
-    Sequential { gap: i64, position: [u64; 3] },
-    Permuted { order: Permutation, index: u64, units: u64, seed: u64 },
+    Sequential {
+        gap: i64,
+        position: [u64; 3],
+    },
+    Permuted {
+        order: Permutation,
+        index: u64,
+        units: u64,
+        seed: u64,
+    },
     Mapped(Map),
+    /// Each direction goes by blocks of its own.
+    Apart(Box<[(Map, u32); 3]>),
     Free,
-    Zipf { zipf: Zipf, scatter: Permutation },
-    Pareto { pareto: Pareto, scatter: Permutation },
-    Bell { bell: Bell, scatter: Permutation },
+    Zipf {
+        zipf: Zipf,
+        scatter: Permutation,
+    },
+    Pareto {
+        pareto: Pareto,
+        scatter: Permutation,
+    },
+    Bell {
+        bell: Bell,
+        scatter: Permutation,
+    },
     Stretches(Stretches),
-    Sequence { blocks: Vec<u64>, next: usize, base: u64, step: u64, units: u64 },
+    Sequence {
+        blocks: Vec<u64>,
+        next: usize,
+        base: u64,
+        step: u64,
+        units: u64,
+    },
 }
 
 /// Sequential requests before the next random jump.
@@ -116,7 +143,8 @@ impl Pattern {
     pub fn new(workload: &Workload, (offset, size): (u64, u64), end: u64) -> Self {
         let widest = workload.align.into_iter().flatten().max();
         let unit = workload.block_min().max(widest.unwrap_or(0));
-        let least = workload.sizes_used().map(BlockSize::min).max().unwrap_or(0).max(unit);
+        let longest = workload.sizes_used().map(BlockSize::min).max().unwrap_or(0);
+        let least = longest.max(unit);
         let zones = workload
             .strides
             .map(|strides| Box::new(Zones::new(strides, (offset, size), (end, least))));
@@ -125,6 +153,12 @@ impl Pattern {
         let aligns = core::array::from_fn(|index| {
             workload.align[index].unwrap_or(workload.block_size[index].min())
         });
+        let mins = Direction::ALL.map(|direction| match workload.mix.uses(direction) {
+            true => workload.block_size[direction.index()].min(),
+            // It has no requests.
+            false => longest,
+        });
+        let differs = workload.mix != Mix::TrimWrite && mins.iter().any(|min| *min != mins[0]);
         let same_size = workload.block_min() == workload.block_max();
         let run = match workload.order {
             Order::Random { run, .. } => run.max(1),
@@ -153,6 +187,9 @@ impl Pattern {
             Order::Random { each_once: true, .. } if run == 1 && same_size => {
                 Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
             }
+            Order::Random { each_once: true, .. } if run == 1 && differs => {
+                Walk::Apart(Box::new(mins.map(|min| (Map::new(size / u64::from(min)), min))))
+            }
             Order::Random { each_once: true, .. } if run == 1 => Walk::Mapped(Map::new(units)),
             Order::Random { .. } => Walk::Free,
         };
@@ -167,6 +204,7 @@ impl Pattern {
             offset,
             size: if is_whole { size } else { units * u64::from(unit) },
             unit,
+            mins,
             aligns,
             walk,
             run: Run { length: run, left: 0, position: 0 },
@@ -218,11 +256,16 @@ impl Pattern {
         let place = match &mut self.walk {
             Walk::Sequential { gap, position } => {
                 let position = &mut position[direction.index()];
-                if *position >= self.size {
+                let step = match self.mix {
+                    Mix::ReadWrite { .. } => u64::from(self.mins[direction.index()]),
+                    _ => 1,
+                };
+                if *position >= self.size || self.size - *position < step {
                     *position = 0;
                 }
                 let place = *position;
-                let length = u64::from(wanted).min(self.size - place);
+                let left = self.size - place;
+                let length = u64::from(wanted).min(left - left % step);
                 *position = advance(place, length, *gap, self.size);
                 return (place, length as u32);
             }
@@ -240,6 +283,13 @@ impl Pattern {
                 let (first, count) = map.take(start, u64::from(wanted.div_ceil(self.unit)));
                 return (first * unit, wanted.min((count * unit) as u32));
             }
+            Walk::Apart(maps) => {
+                let (map, min) = &mut maps[direction.index()];
+                let start = self.random.below(map.units());
+                let (first, count) = map.take(start, u64::from(wanted.div_ceil(*min)));
+                let min = u64::from(*min);
+                return (first * min, wanted.min((count * min) as u32));
+            }
             Walk::Free => return self.free_place(direction, wanted),
             Walk::Zipf { zipf, scatter } => scatter.at(zipf.sample(&mut self.random)) * unit,
             Walk::Pareto { pareto, scatter } => scatter.at(pareto.sample(&mut self.random)) * unit,
@@ -255,7 +305,22 @@ impl Pattern {
                 block * unit
             }
         };
-        (place, u64::from(wanted).min(self.size - place) as u32)
+        self.fit(direction, place, wanted)
+    }
+
+    /// Up to `wanted` bytes at `place`, as far as there are so many: as in fio a request is shorter
+    /// in steps of the shortest of its direction, and nearer if that does not fit either.
+    fn fit(&self, direction: Direction, place: u64, wanted: u32) -> (u64, u32) {
+        let left = self.size - place;
+        if u64::from(wanted) <= left {
+            return (place, wanted);
+        }
+        let min = u64::from(self.mins[direction.index()]);
+        if left >= min {
+            return (place, (left - left % min) as u32);
+        }
+        let last = self.size.saturating_sub(min);
+        (last - last % u64::from(self.unit), min as u32)
     }
 
     /// The same with strides, as an offset on the device.
@@ -302,6 +367,9 @@ impl Pattern {
                 (*order, *index, *units) = (Permutation::new(all, *seed), 0, all);
             }
             Walk::Mapped(map) => map.begin(all),
+            Walk::Apart(maps) => {
+                maps.iter_mut().for_each(|(map, min)| map.begin(range / u64::from(*min)));
+            }
             Walk::Free => self.run.left = 0,
             Walk::Zipf { zipf, scatter } if is_other => {
                 (*zipf, *scatter) = (zipf.over(all), Permutation::new(all, self.seed));
@@ -327,11 +395,10 @@ impl Pattern {
             self.run.position = self.random.below(places) * align;
             self.run.left = self.run.length;
         }
-        let place = self.run.position;
-        let length = u64::from(wanted).min(self.size - place);
-        self.run.position = place + length;
+        let (place, length) = self.fit(direction, self.run.position, wanted);
+        self.run.position = place + u64::from(length);
         self.run.left -= 1;
-        (place, length as u32)
+        (place, length)
     }
 }
 

@@ -198,6 +198,39 @@ fn strides_leave_gaps() {
     }
 }
 
+/// Whatever the order, requests have lengths of their own direction; each block of each direction
+/// comes once in a pass of it.
+#[test]
+fn mixed_directions_keep_their_own_sizes() {
+    let mix = Mix::ReadWrite { read_percent: 50 };
+    let free = Order::Random { each_once: false, distribution: Distribution::Uniform, run: 3 };
+    let zipf = Order::Random { each_once: true, distribution: Distribution::Zipf(1.2), run: 1 };
+    for order in [RANDOM, free, zipf, Order::Sequential { gap: 0 }] {
+        let mut job = workload(mix, order.clone(), BlockSize::Fixed(4096));
+        job.block_size[1] = BlockSize::Fixed(65_536);
+        let mut seen = [vec![], vec![]];
+        // 16 blocks of writes, and some more.
+        for step in steps(&job, 0, 16 * 65_536 + 8192, 30) {
+            let index = step.direction.index();
+            assert_eq!(step.length, [4096, 65_536][index], "{order:?}");
+            assert!(step.offset + u64::from(step.length) <= 16 * 65_536 + 8192);
+            seen[index].push(step.offset);
+        }
+        if order == RANDOM {
+            seen[1].truncate(16);
+            seen[1].sort_unstable();
+            assert!(seen[1].windows(2).all(|pair| pair[0] < pair[1]));
+        }
+        job.block_size[0] = BlockSize::Range { min: 1024, max: 4096 };
+        job.block_size[1] = BlockSize::Range { min: 8192, max: 16_384 };
+        for step in steps(&job, 0, 67 * 1024, 500) {
+            let min = [1024, 8192][step.direction.index()];
+            assert!(step.length >= min && step.length % min == 0, "{step:?} {order:?}");
+            assert!(step.offset + u64::from(step.length) <= 67 * 1024, "{step:?} {order:?}");
+        }
+    }
+}
+
 /// The device ends within the last zone, and the region is only how much is transferred.
 #[test]
 fn strides_go_to_the_end_of_the_device() {
