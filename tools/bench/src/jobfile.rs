@@ -193,6 +193,12 @@ impl JobFile {
                 job.name
             ));
         }
+        if settings.repeats_by_alignment() {
+            self.notes.push(format!(
+                "{}: with a ba other than bs random blocks may repeat, as in fio",
+                job.name
+            ));
+        }
         let depth = settings.workload.depth;
         let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
         if synchronous && depth > 1 && !settings.depth_is_meant {

@@ -165,6 +165,7 @@ impl Pattern {
             Order::Sequential { .. } => 1,
         };
         let seed = mix(workload.seed);
+        let is_free = workload.is_aligned_apart() || run > 1;
         let walk = match &workload.order {
             &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
             &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
@@ -184,13 +185,14 @@ impl Pattern {
                 let step = if *stride { blocks.len() as u64 } else { 0 };
                 Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
             }
-            Order::Random { each_once: true, .. } if run == 1 && same_size => {
+            Order::Random { .. } if is_free => Walk::Free,
+            Order::Random { each_once: true, .. } if same_size => {
                 Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
             }
-            Order::Random { each_once: true, .. } if run == 1 && differs => {
+            Order::Random { each_once: true, .. } if differs => {
                 Walk::Apart(Box::new(mins.map(|min| (Map::new(size / u64::from(min)), min))))
             }
-            Order::Random { each_once: true, .. } if run == 1 => Walk::Mapped(Map::new(units)),
+            Order::Random { each_once: true, .. } => Walk::Mapped(Map::new(units)),
             Order::Random { .. } => Walk::Free,
         };
         // What is drawn for a direction fits behind its own positions, and a sequence ends with

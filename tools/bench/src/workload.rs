@@ -456,7 +456,7 @@ pub struct Workload {
     /// Request lengths by direction.
     pub block_size: [BlockSize; 3],
     /// Offsets of random requests are multiples of this, by direction; `None`: of its shortest
-    /// request. Below that only offsets that may repeat are.
+    /// request. With others than that blocks may repeat.
     pub align: [Option<u32>; 3],
     /// Segments of each request's data: 1 is one range, more are a list of pieces with odd lengths
     /// and addresses.
@@ -593,6 +593,13 @@ impl Workload {
     /// Its longest request, bytes.
     pub fn block_max(&self) -> u32 {
         self.sizes_used().map(BlockSize::max).max().unwrap_or(0)
+    }
+
+    /// Whether random offsets are multiples of something else than the shortest request, which as
+    /// in fio excludes that each block comes once.
+    pub fn is_aligned_apart(&self) -> bool {
+        let mut sizes = self.align.iter().zip(&self.block_size);
+        sizes.any(|(align, size)| align.is_some_and(|align| align != size.min()))
     }
 
     /// Its longest request that moves data, bytes; 0 if none does.

@@ -535,6 +535,14 @@ impl Settings {
         }
     }
 
+    /// Whether random blocks would come once if it were not for their alignment.
+    pub(super) fn repeats_by_alignment(&self) -> bool {
+        let uniform = Distribution::Uniform;
+        matches!(&self.workload.order, Order::Random { each_once: true, distribution, .. }
+            if *distribution == uniform)
+            && self.workload.is_aligned_apart()
+    }
+
     /// What is wrong with the options of zones together.
     fn zone_contradiction(&self) -> Option<&'static str> {
         let amounts = [Some(self.offset), Some(self.offset_increment), self.size, self.io_size];

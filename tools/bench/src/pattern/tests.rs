@@ -231,6 +231,26 @@ fn mixed_directions_keep_their_own_sizes() {
     }
 }
 
+/// As in fio any alignment other than that of the blocks excludes the map.
+#[test]
+fn an_alignment_of_its_own_lets_blocks_repeat() {
+    for align in [4096, 16_384] {
+        let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(8192));
+        let job = Workload { align: [Some(align); 3], ..job };
+        let offsets: Vec<u64> = steps(&job, 0, 1 << 18, 200).iter().map(|it| it.offset).collect();
+        assert!(offsets.iter().all(|offset| offset % u64::from(align) == 0));
+        let odd = offsets.iter().any(|offset| offset % 8192 != 0);
+        assert_eq!(odd, align < 8192);
+        let mut first: Vec<u64> = offsets[..32].to_vec();
+        first.sort_unstable();
+        first.dedup();
+        assert!(first.len() < 32, "none repeats");
+    }
+    let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(8192));
+    let same = Workload { align: [Some(8192); 3], ..job.clone() };
+    assert_eq!(steps(&job, 0, 1 << 18, 32), steps(&same, 0, 1 << 18, 32));
+}
+
 /// The device ends within the last zone, and the region is only how much is transferred.
 #[test]
 fn strides_go_to_the_end_of_the_device() {

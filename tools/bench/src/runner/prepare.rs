@@ -101,8 +101,7 @@ pub(super) fn once(job: &Workload) -> Option<u64> {
     else {
         return None;
     };
-    let widest = job.align.into_iter().flatten().max();
-    Some(u64::from(job.block_min().max(widest.unwrap_or(0)).max(1)))
+    (!job.is_aligned_apart()).then(|| u64::from(job.block_min().max(1)))
 }
 
 /// The bytes that stretches take, as far as they are not a share of the region.
@@ -121,7 +120,8 @@ impl Region {
         let name = || job.name.clone();
         let block_size = geometry.block_size;
         let offset = [("offset", job.offset)];
-        let aligns = job.align.into_iter().flatten();
+        let is_random = matches!(job.order, Order::Random { .. });
+        let aligns = job.align.into_iter().flatten().filter(|_| is_random);
         let align = aligns.clone().map(|align| ("blockalign", u64::from(align)));
         let sizes = job.sizes_used().flat_map(|size| match size {
             BlockSize::Split(parts) => {
