@@ -199,7 +199,12 @@ impl Settings {
                 let size = amount(text()?, base)?;
                 self.file_size = Some(size).filter(|&size| size != Amount::Bytes(0));
             }
-            "io_size" => self.io_size = Some(amount(text()?, base)?),
+            "io_size" => {
+                let size = amount(text()?, base)?;
+                // 0 is fio's default, which is the size.
+                self.io_size = Some(size)
+                    .filter(|size| !matches!(size, Amount::Bytes(0) | Amount::Percent(0)));
+            }
             _ => return self.apply_time(name, value),
         }
         self.settle();

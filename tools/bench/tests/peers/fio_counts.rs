@@ -65,6 +65,7 @@ const JOBS: &[&str] = &[
     "rw=read\nfilesize=256k\nsize=128k",
     "rw=read\nsize=64k\ntime_based",
     "rw=read:8k\nbs=12k\nsize=100k\nnumber_ios=5",
+    "rw=read\nsize=64k\nio_size=0",
     // On a disk without zones fio imagines some, as we do.
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k",
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k",
