@@ -100,7 +100,7 @@ impl Goal {
             Some(pass) => pass.saturating_mul(passes).max(whole),
             None => whole.min(size).saturating_mul(passes).max(whole),
         };
-        let bytes = bytes - bytes % once(job).unwrap_or(1);
+        let bytes = reached(job, region, bytes);
         let requests = job.requests_max.map(|count| count.saturating_mul(passes));
         let unlimited = job.time_based || (requests.is_some() && job.io_size.is_none());
         Self {
@@ -128,6 +128,15 @@ enum Phase {
     Checking,
     /// Nothing more to do.
     Done,
+}
+
+/// As much of `bytes` as is reached: the last request goes beyond them, but where each block comes
+/// once, a rest that is shorter than a request begins no further pass, as in fio.
+fn reached(job: &Workload, region: Region, bytes: u64) -> u64 {
+    let Some(block) = once(job).filter(|_| job.strides.is_none()) else { return bytes };
+    let pass = (region.size - region.size % block).max(block);
+    let rest = bytes % pass;
+    if bytes > pass && rest < u64::from(job.block_max()) { bytes - rest } else { bytes }
 }
 
 /// Bytes that a pass with gaps transfers, if there are gaps: the region is traversed once.

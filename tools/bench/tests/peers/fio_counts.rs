@@ -66,6 +66,14 @@ const JOBS: &[&str] = &[
     "rw=read\nsize=64k\ntime_based",
     "rw=read:8k\nbs=12k\nsize=100k\nnumber_ios=5",
     "rw=read\nsize=64k\nio_size=0",
+    // The last request goes beyond io_size.
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=500k",
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=30k",
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=300k\nloops=3",
+    "rw=randwrite\nbs=64k\nsize=1000k\nio_size=1500k",
+    "rw=randread\nbs=64k\nsize=1000k\nio_size=990k",
+    "rw=randread\nbs=64k\nsize=500k\nio_size=1200k",
+    "rw=randread\nbs=64k\nsize=1m\nio_size=30k\nloops=2",
     // On a disk without zones fio imagines some, as we do.
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k",
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k",
