@@ -41,6 +41,8 @@ pub struct Pattern {
     trimmed: Option<Step>,
     zones: Option<Box<Zones>>,
     seed: u64,
+    /// Passes of a sequence with gaps before its end.
+    passes: u32,
 }
 
 /// The next request's position, in units from the start of the region.
@@ -213,7 +215,14 @@ impl Pattern {
             trimmed: None,
             zones,
             seed,
+            passes: u32::MAX,
         }
+    }
+
+    /// A sequence with gaps ends after so many passes: with a request of no bytes. As in fio a pass
+    /// is over when one of its directions is at the end, and then all of them begin anew.
+    pub fn end_after(&mut self, passes: u32) {
+        self.passes = passes;
     }
 
     /// The next request.
@@ -257,6 +266,13 @@ impl Pattern {
         let unit = u64::from(self.unit);
         let place = match &mut self.walk {
             Walk::Sequential { gap, position } => {
+                if *gap > 0 && position[direction.index()] >= self.size {
+                    *position = [0; 3];
+                    self.passes = self.passes.saturating_sub(1);
+                    if self.passes == 0 {
+                        return (0, 0);
+                    }
+                }
                 let position = &mut position[direction.index()];
                 let step = match self.mix {
                     Mix::ReadWrite { .. } => u64::from(self.mins[direction.index()]),

@@ -96,8 +96,11 @@ impl Goal {
         let size = job.size.map_or(region.size, |size| size.min(region.size));
         let whole = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(size);
         let bytes = match with_gaps(job, region) {
-            Some(pass) if whole <= region.size => whole.min(pass).saturating_mul(passes),
-            Some(pass) => pass.saturating_mul(passes).max(whole),
+            // An io_size is reached whatever the gaps.
+            Some(pass) => {
+                let least = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(0);
+                whole.min(pass).saturating_mul(passes).max(least)
+            }
             None => whole.min(size).saturating_mul(passes).max(whole),
         };
         let bytes = reached(job, region, bytes);
@@ -150,6 +153,15 @@ fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
     let count = region.size / (length + gap);
     let rest = (region.size - count * (length + gap)).min(length);
     Some(count * length + rest)
+}
+
+/// Passes after which a sequence with gaps ends, where it is not known before how many bytes those
+/// are: several directions, or several lengths.
+fn gapped_passes(job: &Workload, region: Region) -> Option<u32> {
+    let has_gaps = matches!(job.order, Order::Sequential { gap } if gap > 0);
+    let by_bytes = job.time_based || job.io_size.is_some_and(|bytes| Some(bytes) != job.size);
+    let is_open = has_gaps && !by_bytes && job.strides.is_none();
+    (is_open && with_gaps(job, region).is_none()).then_some(job.loops.max(1))
 }
 
 impl Phase {
@@ -257,6 +269,9 @@ impl<'a> Worker<'a> {
             first: None,
             failures: 0,
         };
+        if let Some(passes) = gapped_passes(job, region) {
+            this.pattern.end_after(passes);
+        }
         if !job.pace.is_free() {
             this.pacer();
         }

@@ -66,6 +66,9 @@ const JOBS: &[&str] = &[
     "rw=read\nsize=64k\ntime_based",
     "rw=read:8k\nbs=12k\nsize=100k\nnumber_ios=5",
     "rw=read\nsize=64k\nio_size=0",
+    "rw=read:64k\nsize=1m\nio_size=256k",
+    "rw=rw:64k\nsize=1m\nrwmixread=100\nloops=2",
+    "rw=rw:64k\nsize=1m\nrwmixread=0",
     // The last request goes beyond io_size.
     "rw=randwrite\nbs=64k\nsize=1m\nio_size=500k",
     "rw=randwrite\nbs=64k\nsize=1m\nio_size=30k",
@@ -203,6 +206,24 @@ fn both_do_the_same_requests() {
         let text = format!("{global}{job}\n");
         let Some(theirs) = fio(folder.path(), &text) else { return };
         assert_eq!(ours(&path, &text), theirs, "{job}");
+    }
+}
+
+/// A pass of a mixed sequence with gaps is over when one direction is at the end; which it is, and
+/// how far the other has come, is random.
+#[test]
+fn mixed_sequences_with_gaps_end() {
+    for (job, loops) in [("rw=rw:64k\nsize=4m", 1), ("rw=rw:64k\nsize=4m\nloops=3", 3)] {
+        let Some(both) = both(job) else { return };
+        for requests in both {
+            let count = |what: &str| requests.iter().filter(|(is, ..)| is == what).count();
+            let (reads, writes) = (count("read"), count("write"));
+            // 61 places with distances of 68 KiB.
+            let most = requests.iter().map(|(_, offset, _)| offset / (68 << 10)).max();
+            assert_eq!(most, Some(60), "{job}");
+            assert!(reads.max(writes) >= 61, "{job}: {reads}, {writes}");
+            assert!(reads + writes > 90 * loops && reads + writes < 122 * loops, "{job}");
+        }
     }
 }
 

@@ -95,6 +95,10 @@ impl Worker<'_> {
             None => self.pattern.step(),
             Some(pacer) => self.pattern.step_or(|drawn| pacer.direction(drawn, clock.now())),
         };
+        if step.length == 0 {
+            self.drain();
+            return None;
+        }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(step.length));
         self.requests_left -= 1;
         self.free.pop();
