@@ -351,8 +351,11 @@ impl Job {
         let divides = request.is_multiple_of(block_size);
         let unit = if divides { request.max(block_size) } else { block_size };
         let resolve = |amount: Amount| amount.resolve((device, unit), zone);
-        let first = resolve(settings.offset);
-        let increment = resolve(settings.offset_increment);
+        let amounts = [settings.offset, settings.offset_increment];
+        let [first, increment] = amounts.map(|amount| amount.exact(device, zone));
+        // A percentage of an offset ends with the request that it is in, so that what is before it
+        // and what begins there have none in common.
+        let is_rounded = amounts.iter().any(|amount| matches!(amount, Amount::Percent(1..)));
         let root = settings.seed();
         // As in fio every worker of the file has random numbers of its own: those that run at the
         // same time would otherwise go to the same blocks at the same time.
@@ -362,6 +365,8 @@ impl Job {
         };
         let worker = |index: u32| {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
+            let rounded = || offset.checked_next_multiple_of(unit.max(1).into());
+            let offset = Some(offset).filter(|_| !is_rounded).or_else(rounded).unwrap_or(u64::MAX);
             if offset >= device {
                 return Err(format!(
                     "{}: offset {} is beyond the end of the device ({})",
