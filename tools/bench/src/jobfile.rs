@@ -376,11 +376,15 @@ impl Job {
                 ));
             }
             let rest = device - offset;
-            let size = match settings.size {
-                None => settings.file_size.map_or(rest, |size| resolve(size).min(rest)),
+            let (size, size_wanted) = match settings.size {
+                None => (settings.file_size.map_or(rest, |size| resolve(size).min(rest)), None),
                 // A percentage ends with the device.
-                Some(share @ Amount::Percent(_)) => resolve(share).min(rest),
-                Some(size) => settings.file_size.map_or(u64::MAX, resolve).min(resolve(size)),
+                Some(share @ Amount::Percent(_)) => (resolve(share).min(rest), None),
+                // Every other size, too, as on block devices in fio; the result says so.
+                Some(size) => {
+                    let size = settings.file_size.map_or(u64::MAX, resolve).min(resolve(size));
+                    (size.min(rest), Some(size).filter(|&size| size > rest))
+                }
             };
             let io_size = settings.io_size.map(|amount| match amount {
                 Amount::Percent(_) => amount.resolve((size, 1), zone),
@@ -390,6 +394,7 @@ impl Job {
                 name: self.name.clone(),
                 offset,
                 size: Some(size),
+                size_wanted,
                 // In fio the number of requests is a limit beside the size, not instead of it.
                 io_size: io_size.or(settings.workload.requests_max.map(|_| size)),
                 start_delay: settings.start_delay_of(seed(index)),

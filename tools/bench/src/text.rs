@@ -145,6 +145,10 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     if let Some(description) = &job.description {
         writeln!(out, "  {description}")?;
     }
+    if let Some((wanted, size)) = job.size_cut {
+        let [wanted, size] = [wanted, size].map(binary_size);
+        writeln!(out, "  size {wanted} is more than the device has there: {size} were used")?;
+    }
     let seconds = job.runtime_nanos as f64 / 1e9;
     let percentiles = match job.percentiles.as_slice() {
         [] => &COLUMNS[..],

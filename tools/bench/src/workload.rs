@@ -467,6 +467,8 @@ pub struct Workload {
     pub offset: u64,
     /// Bytes used from there; `None`: up to the device's end.
     pub size: Option<u64>,
+    /// The size that the job asks for, if the device has less from there on.
+    pub size_wanted: Option<u64>,
     /// Total bytes to transfer; `None`: `size`.
     pub io_size: Option<u64>,
     /// Total requests to issue.
@@ -542,6 +544,7 @@ impl Default for Workload {
             depth: 1,
             offset: 0,
             size: None,
+            size_wanted: None,
             io_size: None,
             requests_max: None,
             loops: 1,

@@ -45,10 +45,17 @@ fn demand_is_that_of_the_widest_stage() {
     }
 }
 
+/// As in fio on a block device; the result says so.
 #[test]
-fn a_job_too_large_for_the_device_is_an_error() {
-    let error = played("[big]\nsize=1g\n").unwrap_err().to_string();
-    assert!(error.starts_with("big: offset 0 and size 1073741824 end beyond"), "{error}");
+fn a_size_larger_than_the_device_is_as_much_as_there_is() {
+    let played = played("[big]\nsize=1g\nbs=256k\n[some]\noffset=4m\nsize=16m\nbs=256k\n").unwrap();
+    let seen = played.jobs.iter().map(|job| (job.size_cut, job.read.as_ref().unwrap().requests));
+    let expected = [(Some((1 << 30, 16 << 20)), 64), (Some((16 << 20, 12 << 20)), 48)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    let target = crate::results::TargetResults { jobs: played.jobs, ..Default::default() };
+    let results = crate::results::Results { targets: vec![target], ..Default::default() };
+    let text = crate::text::render(&results);
+    assert!(text.contains("size 1 GiB is more than the device has there: 16 MiB were"), "{text}");
 }
 
 #[test]
