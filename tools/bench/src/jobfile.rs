@@ -224,6 +224,7 @@ impl JobFile {
             let message = "--name is given twice: for several jobs write a job file";
             return Err(JobError::wrong(Place::CommandLine, message));
         }
+        job.settings.settle_sizes();
         for (name, value) in options {
             self.apply(job, name, value.as_deref(), &Place::CommandLine)?;
         }

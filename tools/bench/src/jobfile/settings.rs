@@ -40,6 +40,22 @@ enum ZoneMode {
     Zoned,
 }
 
+/// What the options of block sizes say, by direction. As in fio bssplit comes before bsrange, and
+/// that before bs, in whatever order they are given.
+#[derive(Clone, Debug, Default)]
+struct Sizes {
+    fixed: [Option<BlockSize>; 3],
+    range: [Option<BlockSize>; 3],
+    split: [Option<BlockSize>; 3],
+}
+
+impl Sizes {
+    /// The block size of the direction with this index, if one is given.
+    fn get(&self, index: usize) -> Option<&BlockSize> {
+        [&self.split, &self.range, &self.fixed].into_iter().find_map(|all| all[index].as_ref())
+    }
+}
+
 /// The parsed options of one job.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -82,6 +98,7 @@ pub struct Settings {
     /// The queue depth was given on the command line.
     pub(super) depth_is_meant: bool,
     rw: (Mix, bool, i64),
+    sizes: Sizes,
     read_percent: u32,
     each_once: bool,
     distribution: Distribution,
@@ -121,6 +138,7 @@ impl Default for Settings {
             synchronous: None,
             depth_is_meant: false,
             rw: (Mix::Only(Direction::Read), false, 0),
+            sizes: Sizes::default(),
             read_percent: 50,
             each_once: true,
             distribution: Distribution::Uniform,
@@ -174,9 +192,9 @@ impl Settings {
             "rw_sequencer" => {}
             "rwmixread" => self.read_percent = bounded(number()?, 0, 100)? as u32,
             "rwmixwrite" => self.read_percent = 100 - bounded(number()?, 0, 100)? as u32,
-            "bs" => each(&mut work.block_size, text()?, |part| fixed(part, base))?,
-            "bsrange" => each(&mut work.block_size, text()?, |part| range(part, base))?,
-            "bssplit" => each(&mut work.block_size, text()?, |part| split(part, base))?,
+            "bs" => each(&mut self.sizes.fixed, text()?, |part| fixed(part, base))?,
+            "bsrange" => each(&mut self.sizes.range, text()?, |part| range(part, base))?,
+            "bssplit" => each(&mut self.sizes.split, text()?, |part| split(part, base))?,
             "ba" => {
                 for (index, part) in by_direction(text()?)? {
                     work.align[index] = Some(block(part, base)?);
@@ -484,6 +502,12 @@ impl Settings {
         Ok(())
     }
 
+    /// What follows comes before the block sizes so far, whichever options gave them.
+    pub(super) fn settle_sizes(&mut self) {
+        let fixed = [0, 1, 2].map(|index| self.sizes.get(index).cloned());
+        self.sizes = Sizes { fixed, ..Sizes::default() };
+    }
+
     /// Updates settings that depend on several options.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
@@ -492,6 +516,11 @@ impl Settings {
             Mix::ReadWrite { .. } => Mix::ReadWrite { read_percent },
             other => other,
         };
+        for (index, size) in self.workload.block_size.iter_mut().enumerate() {
+            if let Some(given) = self.sizes.get(index) {
+                size.clone_from(given);
+            }
+        }
         let (each_once, distribution) = (self.each_once, self.distribution.clone());
         self.workload.order = if random {
             Order::Random { each_once, distribution, run: modifier.clamp(1, 1 << 30) as u32 }

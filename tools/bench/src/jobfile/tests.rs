@@ -425,3 +425,26 @@ fn zones_without_a_zonemode_are_refused() {
     }
     assert!(one("zonesize=0\nzoneskip=0").is_ok());
 }
+
+/// The result of each is what fio 3.33 does with it.
+#[test]
+fn bssplit_comes_before_bsrange_and_that_before_bs() {
+    let split = BlockSize::Split(vec![(4096, 50), (16_384, 50)]);
+    let range = BlockSize::Range { min: 1024, max: 4096 };
+    for (options, expected) in [
+        ("bs=8k\nbsrange=1k-4k", &range),
+        ("bsrange=1k-4k\nbs=8k", &range),
+        ("bssplit=4k/50:16k/50\nbs=8k", &split),
+        ("bssplit=4k/50:16k/50\nbsrange=1k-2k", &split),
+        ("bs=8k\nbs=16k", &BlockSize::Fixed(16_384)),
+    ] {
+        assert_eq!(settings(options).workload.block_size[0], *expected, "{options}");
+    }
+    let some = settings("bsrange=1k-4k,\nbs=8k").workload.block_size;
+    assert_eq!(some, [range, BlockSize::Fixed(8192), BlockSize::Fixed(8192)]);
+    // What is given beside a job file is meant.
+    let overrides = [("bs".to_string(), Some("8k".to_string()))];
+    let text = "[a]\nbssplit=4k/50:16k/50\nbsrange=1k-4k\n";
+    let file = JobFile::parse(text, Path::new("a.fio"), &overrides).unwrap();
+    assert_eq!(file.jobs[0].settings.workload.block_size[1], BlockSize::Fixed(8192));
+}

@@ -72,12 +72,12 @@ pub(super) fn block(text: &str, base: KiloBase) -> Result<u32, String> {
 /// Sets one value per direction from `read,write,trim`: a missing part at the end repeats the
 /// last, an empty part leaves its direction alone.
 pub(super) fn each(
-    sizes: &mut [BlockSize; 3],
+    sizes: &mut [Option<BlockSize>; 3],
     text: &str,
     parse: impl Fn(&str) -> Result<BlockSize, String>,
 ) -> Result<(), String> {
     for (index, part) in by_direction(text)? {
-        sizes[index] = parse(part)?;
+        sizes[index] = Some(parse(part)?);
     }
     Ok(())
 }
