@@ -88,3 +88,16 @@ fn strides_that_hold_no_request_are_refused() {
     // fio reads the same place again and again, and so do we.
     assert!(played("[a]\nzonemode=strided\nzonesize=64k\nzonerange=2k\nsize=1m\n").is_ok());
 }
+
+/// As in fio, which lists them with zeros.
+#[test]
+fn jobs_that_were_kept_from_starting_are_listed() {
+    let text = "[global]\nsize=1m\n[a]\nexitall\nexit_what=all\n[b]\nstonewall\nnumjobs=2\n[c]\n\
+                stonewall\nrw=write\n";
+    let played = played(text).unwrap();
+    let seen = played.jobs.iter().map(|job| {
+        let requests: u64 = job.directions().map(|(_, it)| it.requests).sum();
+        (job.name.as_str(), job.group, requests)
+    });
+    assert_eq!(seen.collect::<Vec<_>>(), [("a", 0, 256), ("b", 1, 0), ("b", 1, 0), ("c", 2, 0)]);
+}
