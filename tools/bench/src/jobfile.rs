@@ -19,8 +19,12 @@ pub use settings::Settings;
 
 use crate::iolog::ReadError;
 use crate::random::mix;
+use crate::runner::buffers::stride;
 use crate::units::{Amount, Size};
 use crate::workload::{LogTo, Workload};
+
+/// Most bytes of buffers where the memory of the machine is not known.
+const BUFFERS_MAX: u64 = 4 << 30;
 
 /// Where an option was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +129,7 @@ impl JobFile {
             return Err(JobError::wrong(Place::CommandLine, message));
         }
         file.finish(job, false, Place::CommandLine)?;
+        file.check_buffers().map_err(|message| JobError::wrong(Place::CommandLine, message))?;
         Ok(file)
     }
 
@@ -165,11 +170,40 @@ impl JobFile {
                 file.finish(job, true, section.place)?;
             }
         }
+        let place = Place::File(path.display().to_string().into());
         if file.jobs.is_empty() {
-            let place = Place::File(path.display().to_string().into());
             return Err(JobError::wrong(place, "it defines no jobs"));
         }
+        file.check_buffers().map_err(|message| JobError::wrong(place, message))?;
         Ok(file)
+    }
+
+    /// Whether the buffers of the jobs that run at the same time leave room for anything else: what
+    /// there is no memory for would end the program without a word about why.
+    fn check_buffers(&self) -> Result<(), String> {
+        let limit = ini::memory_mb().map_or(BUFFERS_MAX, |memory| memory / 2 * (1 << 20));
+        for stage in self.stages() {
+            let bytes = |job: &Job| {
+                let (work, count) = (&job.settings.workload, job.settings.numjobs);
+                stride(work).saturating_mul(work.depth.into()).saturating_mul(count.into())
+            };
+            let all = stage.iter().map(bytes).fold(0, u64::saturating_add);
+            let Some(job) = stage.iter().max_by_key(|job| bytes(job)).filter(|_| all > limit)
+            else {
+                continue;
+            };
+            let (work, count) = (&job.settings.workload, job.settings.numjobs);
+            let (depth, block) = (work.depth, Size(work.data_max().into()));
+            return Err(format!(
+                "{}: iodepth={depth} x bs={block} x numjobs={count} are {} of the {} bytes of \
+                 buffers that the jobs of its stage need; half of the memory of this machine, \
+                 {limit} bytes, is the most: lower one of these",
+                job.name,
+                bytes(job),
+                all,
+            ));
+        }
+        Ok(())
     }
 
     /// Adds a finished job. An engine that is synchronous in fio keeps one request in flight; a job

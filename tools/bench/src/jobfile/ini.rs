@@ -145,7 +145,7 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
 }
 
 /// Memory of this machine, MiB (`proc(5)`, `/proc/meminfo`).
-fn memory_mb() -> Option<u64> {
+pub(super) fn memory_mb() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;

@@ -25,6 +25,9 @@ const NUMJOBS_MAX: u64 = 4096;
 /// Maximum segments per request.
 const SEGMENTS_MAX: u64 = 4096;
 
+/// Longest window and ramp of a steady state, seconds: 30 days, each with a measurement.
+const WINDOW_MAX: u64 = 30 * 86_400;
+
 /// Most zones that a limit may name.
 const OPEN_MAX: u64 = 4096;
 
@@ -366,8 +369,12 @@ impl Settings {
                 steady(text?, self.base, &mut self.steady.1)?;
                 self.steady.0 = true;
             }
-            "steadystate_duration" => self.steady.1.window_seconds = whole_seconds(text?)?,
-            "steadystate_ramp_time" => self.steady.1.ramp_seconds = whole_seconds(text?)?,
+            "steadystate_duration" => {
+                self.steady.1.window_seconds = bounded(whole_seconds(text?)?, 0, WINDOW_MAX)?;
+            }
+            "steadystate_ramp_time" => {
+                self.steady.1.ramp_seconds = bounded(whole_seconds(text?)?, 0, WINDOW_MAX)?;
+            }
             "steadystate_check_interval" => {
                 self.steady.1.interval_seconds = bounded(whole_seconds(text?)?, 1, 86_400)?;
             }

@@ -448,3 +448,22 @@ fn bssplit_comes_before_bsrange_and_that_before_bs() {
     let file = JobFile::parse(text, Path::new("a.fio"), &overrides).unwrap();
     assert_eq!(file.jobs[0].settings.workload.block_size[1], BlockSize::Fixed(8192));
 }
+
+#[test]
+fn more_buffers_than_memory_are_refused() {
+    let error = parse("[a]\nioengine=libaio\niodepth=32768\nbs=1g\nnumjobs=4\n").unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("a: iodepth=32768 x bs=1g x numjobs=4 are"), "{error}");
+    // All that run at the same time count.
+    let jobs: String = (0..400).map(|n| format!("[{n}]\nbs=1g\n")).collect();
+    assert!(parse(&jobs).unwrap_err().to_string().contains("buffers"));
+    let one = [("bs", "1m"), ("iodepth", "2")]
+        .map(|(name, value)| (name.to_string(), Some(value.to_string())));
+    assert!(JobFile::of_options("a", &one).is_ok());
+    let error = one_error("steadystate=iops:5%\nsteadystate_duration=18446744073");
+    assert!(error.contains("is not in the range"), "{error}");
+}
+
+fn one_error(options: &str) -> String {
+    one(options).unwrap_err()
+}
