@@ -101,3 +101,12 @@ fn jobs_that_were_kept_from_starting_are_listed() {
     });
     assert_eq!(seen.collect::<Vec<_>>(), [("a", 0, 256), ("b", 1, 0), ("b", 1, 0), ("c", 2, 0)]);
 }
+
+#[test]
+fn gaps_between_blocks_of_the_device_are_refused_beforehand() {
+    for gap in ["100", "-1000"] {
+        let error = refused(&format!("rw=write:{gap}\nsize=1m"));
+        assert!(error.contains("the gap behind the colon of rw,"), "{error}");
+    }
+    assert!(played("[a]\nrw=write:-1k\nsize=1m\n").is_ok());
+}

@@ -119,7 +119,11 @@ impl Region {
         let geometry = lane.geometry();
         let name = || job.name.clone();
         let block_size = geometry.block_size;
-        let offset = [("offset", job.offset)];
+        let gap = match job.order {
+            Order::Sequential { gap } => gap.unsigned_abs(),
+            Order::Random { .. } => 0,
+        };
+        let offset = [("offset", job.offset), ("the gap behind the colon of rw,", gap)];
         let is_random = matches!(job.order, Order::Random { .. });
         let aligns = job.align.into_iter().flatten().filter(|_| is_random);
         let align = aligns.clone().map(|align| ("blockalign", u64::from(align)));
@@ -132,7 +136,8 @@ impl Region {
             }
         });
         for (what, value) in offset.into_iter().chain(align).chain(sizes) {
-            if value % u64::from(block_size) != 0 || (value == 0 && what != "offset") {
+            let may_be_none = offset.iter().any(|(known, _)| *known == what);
+            if value % u64::from(block_size) != 0 || (value == 0 && !may_be_none) {
                 return Err(RunError::Misaligned { job: name(), what, value, block_size });
             }
         }
