@@ -346,7 +346,11 @@ impl JobFile {
 /// Whether an option that is not supported was given the value that changes nothing.
 fn is_neutral(name: &str, value: Option<&str>) -> bool {
     match (name, value) {
-        ("percentage_random", value) => value == Some("100"),
+        ("percentage_random", value) => {
+            let mut parts = value.unwrap_or_default().split(',').map(str::trim);
+            parts.clone().count() <= 3 && parts.all(|part| part == "100")
+        }
+        ("write_mode" | "sg_write_mode", Some("write")) => true,
         (_, value) => matches!(value, Some("0" | "none")),
     }
 }

@@ -578,7 +578,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         fate: Refused("the stack has reads, writes and trims of one range each"),
-        names: &["num_range", "write_mode"],
+        names: &["num_range", "sg_write_mode", "write_mode"],
     },
     Family {
         fate: Ignored("it tunes an engine of fio"),
@@ -601,7 +601,6 @@ const FAMILIES: &[Family] = &[
             "userspace_reap",
             "readfua",
             "writefua",
-            "sg_write_mode",
             "stream_id",
             "thp",
         ],

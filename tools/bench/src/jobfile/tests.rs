@@ -467,3 +467,11 @@ fn more_buffers_than_memory_are_refused() {
 fn one_error(options: &str) -> String {
     one(options).unwrap_err()
 }
+
+#[test]
+fn writes_of_another_kind_are_refused() {
+    for option in ["sg_write_mode=write_same", "sg_write_mode=verify", "write_mode=zeroes"] {
+        assert!(one_error(option).contains("of one range each"), "{option}");
+    }
+    assert!(one("sg_write_mode=write\nwrite_mode=write").is_ok());
+}
