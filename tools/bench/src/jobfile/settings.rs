@@ -102,6 +102,8 @@ pub struct Settings {
     pub(super) depth_is_meant: bool,
     rw: (Mix, bool, i64),
     sizes: Sizes,
+    /// The order between random jumps (`rw_sequencer`) is that the same place comes again.
+    is_identical: bool,
     read_percent: u32,
     each_once: bool,
     distribution: Distribution,
@@ -142,6 +144,7 @@ impl Default for Settings {
             depth_is_meant: false,
             rw: (Mix::Only(Direction::Read), false, 0),
             sizes: Sizes::default(),
+            is_identical: false,
             read_percent: 50,
             each_once: true,
             distribution: Distribution::Uniform,
@@ -189,10 +192,13 @@ impl Settings {
             "name" => work.name = text()?.to_string(),
             "kb_base" => self.base = kilo_base(text()?)?,
             "rw" => self.rw = pattern(text()?)?,
-            "rw_sequencer" if text()? != "sequential" => {
-                return Err(format!("`{}` is not supported; use sequential", text()?));
+            "rw_sequencer" => {
+                self.is_identical = match text()? {
+                    "sequential" => false,
+                    "identical" => true,
+                    other => return Err(format!("`{other}` is not one of sequential, identical")),
+                }
             }
-            "rw_sequencer" => {}
             "rwmixread" => self.read_percent = bounded(number()?, 0, 100)? as u32,
             "rwmixwrite" => self.read_percent = 100 - bounded(number()?, 0, 100)? as u32,
             "bs" => each(&mut self.sizes.fixed, text()?, |part| fixed(part, base))?,
@@ -556,6 +562,11 @@ impl Settings {
         let needs = |what: &str| Some(what.to_string());
         if let Some(what) = self.zone_contradiction() {
             return needs(what);
+        }
+        // It is about the requests between random jumps, and without a number there are none.
+        let (_, is_random, modifier) = self.rw;
+        if self.is_identical && is_random && modifier > 1 {
+            return needs("rw_sequencer=identical is not supported with a number behind rw");
         }
         match &self.distribution {
             Distribution::Sequence { blocks, .. } if blocks.is_empty() => {

@@ -167,7 +167,7 @@ fn bad_values_are_named_with_line_and_choice() {
         ("exec_prerun=rm", "jobs cannot start programs"),
         ("percentage_random=50", "not supported"),
         ("random_distribution=zoned:50/50", "add up to 50"),
-        ("rw_sequencer=identical", "not supported"),
+        ("rw=randread:8\nrw_sequencer=identical", "not supported"),
         ("size=${FLYSCH_NO_SUCH_VARIABLE}", "FLYSCH_NO_SUCH_VARIABLE is not set"),
         ("[broken", "closing bracket"),
         ("two words", "not an option"),
@@ -474,4 +474,26 @@ fn writes_of_another_kind_are_refused() {
         assert!(one_error(option).contains("of one range each"), "{option}");
     }
     assert!(one("sg_write_mode=write\nwrite_mode=write").is_ok());
+}
+
+/// fio does the same with them as without.
+#[test]
+fn options_that_change_nothing_are_taken() {
+    for options in [
+        "percentage_random=100",
+        "percentage_random=100,100,100",
+        "rw=randread\nrw_sequencer=identical",
+        "rw=rw\nrw_sequencer=identical",
+        "rw=read:8k\nrw_sequencer=identical",
+    ] {
+        assert!(one(options).is_ok(), "{options}: {:?}", one(options).err());
+    }
+    for (options, why) in [
+        ("percentage_random=100,0", "not Flysch's"),
+        ("percentage_random=100,100,100,100", "not Flysch's"),
+        ("rw=randread:4\nrw_sequencer=identical", "not supported"),
+        ("rw_sequencer=other", "is not one of sequential, identical"),
+    ] {
+        assert!(one_error(options).contains(why), "{options}");
+    }
 }
