@@ -99,7 +99,8 @@ pub struct JobFile {
 pub type Overrides = [(String, Option<String>)];
 
 impl JobFile {
-    /// Reads a job file; `overrides` are applied to every job after its own options.
+    /// Reads a job file, or standard input if it is `-`; `overrides` are applied to every job after
+    /// its own options.
     ///
     /// # Errors
     /// [`JobError`] with file and line.
@@ -113,7 +114,7 @@ impl JobFile {
     /// [`JobError`] with file and line.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobError> {
         let mut sections = Vec::new();
-        ini::read_text(&mut sections, text, path, 0)?;
+        ini::read_text(&mut sections, text, path, &mut Vec::new())?;
         Self::of_sections(sections, path, overrides)
     }
 

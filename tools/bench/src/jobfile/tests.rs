@@ -238,6 +238,12 @@ fn includes_are_relative_to_the_file_that_includes() {
     assert_eq!((job.settings.workload.depth, job.options["bs"].as_str()), (7, "64k"));
     std::fs::write(path("loop.fio"), "[a]\ninclude loop.fio\n").unwrap();
     let error = JobFile::read(&path("loop.fio"), &[]).unwrap_err().to_string();
+    assert!(error.ends_with("includes itself"), "{error}");
+    for n in 0..18 {
+        let text = format!("include {}.inc\n", n + 1);
+        std::fs::write(path(&format!("{n}.inc")), text).unwrap();
+    }
+    let error = JobFile::read(&path("0.inc"), &[]).unwrap_err().to_string();
     assert!(error.contains("more than 16 nested includes"), "{error}");
 }
 
@@ -496,4 +502,32 @@ fn options_that_change_nothing_are_taken() {
     ] {
         assert!(one_error(options).contains(why), "{options}");
     }
+}
+
+#[test]
+fn files_are_read_whatever_their_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let read = |path: &Path| JobFile::read(path, &[]).map_err(|error| error.to_string());
+    let bom = write("bom.fio", b"\xef\xbb\xbf[a]\nrw=read\n");
+    assert_eq!(read(&bom).unwrap().jobs[0].name, "a");
+    write("part.inc", b"[a]\nrw=write\n");
+    let tab = write("tab.fio", b"include\tpart.inc\n");
+    assert_eq!(read(&tab).unwrap().jobs.len(), 1);
+    for (name, text, expected) in [
+        ("latin.fio", b"[a]\n; gr\xfc\xdfe\n".as_slice(), ":2: what is here is not UTF-8 text"),
+        ("nul.fio", b"[a]\nrw=re\0ad\n", ":2: the control character \\u{0} is not"),
+        ("self.fio", b"[a]\ninclude self.fio\n", ":2: `"),
+    ] {
+        let error = read(&write(name, text)).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\0'), "{error}");
+        assert!(error.matches(name).count() <= 2, "{error}");
+    }
+    write("b.inc", b"include a.inc\n");
+    let error = read(&write("a.inc", b"include b.inc\n")).unwrap_err();
+    assert!(error.contains("includes itself"), "{error}");
 }
