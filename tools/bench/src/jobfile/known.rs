@@ -377,9 +377,10 @@ const FAMILIES: &[Family] = &[
         ),
         names: &["merge_blktrace_file", "merge_blktrace_scalars", "merge_blktrace_iters"],
     },
+    Family { fate: Refused("jobs cannot start programs"), names: &["exec_prerun", "exec_postrun"] },
     Family {
-        fate: Refused("jobs cannot start programs"),
-        names: &["exec_prerun", "exec_postrun", "profile"],
+        fate: Refused("its profiles are sets of jobs within fio: write those into a job file"),
+        names: &["profile"],
     },
     Family {
         fate: Refused(

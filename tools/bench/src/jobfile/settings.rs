@@ -8,8 +8,8 @@ use flysch_api::count::counted;
 
 use super::values::{
     amount, block, bounded, by_direction, bytes, distribution, each, error_lists, fixed, flag,
-    kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, span, spans, split,
-    steady, times, tolerance, verify_pattern, whole_seconds,
+    kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, share, span, spans,
+    split, steady, times, tolerance, verify_pattern, whole_seconds,
 };
 use crate::iolog::{ReadError, ReadOptions, Replay};
 use crate::random::{Random, mix};
@@ -199,8 +199,8 @@ impl Settings {
                     other => return Err(format!("`{other}` is not one of sequential, identical")),
                 }
             }
-            "rwmixread" => self.read_percent = bounded(number()?, 0, 100)? as u32,
-            "rwmixwrite" => self.read_percent = 100 - bounded(number()?, 0, 100)? as u32,
+            "rwmixread" => self.read_percent = share(text()?, base)?,
+            "rwmixwrite" => self.read_percent = 100 - share(text()?, base)?,
             "bs" => each(&mut self.sizes.fixed, text()?, |part| fixed(part, base))?,
             "bsrange" => each(&mut self.sizes.range, text()?, |part| range(part, base))?,
             "bssplit" => each(&mut self.sizes.split, text()?, |part| split(part, base))?,

@@ -110,3 +110,9 @@ fn gaps_between_blocks_of_the_device_are_refused_beforehand() {
     }
     assert!(played("[a]\nrw=write:-1k\nsize=1m\n").is_ok());
 }
+
+#[test]
+fn an_interval_too_short_for_a_header_is_named() {
+    let error = refused("rw=write\nsize=1m\nverify=crc32c\nverify_interval=40");
+    assert!(error.contains("verify_interval is too short"), "{error}");
+}

@@ -113,8 +113,12 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, RunError> {
         let align = worker.job.align.into_iter().flatten().map(u64::from);
         let strides = worker.job.strides.map(|strides| strides.range.saturating_add(strides.skip));
         unit = intervals.chain(lengths).chain(align).chain(strides).fold(unit, gcd);
-        if unit < u64::from(verify.method.unit_min()) {
-            let what = "verify needs offsets and block sizes with a larger common divisor";
+        let unit_min = verify.method.unit_min();
+        if unit < u64::from(unit_min) {
+            let what = match verify.interval.is_some_and(|interval| interval < unit_min) {
+                true => "verify_interval is too short for a header and the checksum of the method",
+                false => "verify needs offsets and block sizes with a larger common divisor",
+            };
             return Err(RunError::Invalid { job: worker.job.name.clone(), what });
         }
         if !verify.form().fits(unit) {
