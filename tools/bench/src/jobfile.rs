@@ -157,6 +157,12 @@ impl JobFile {
                 file.global.append(&mut job.options);
                 global = job;
             } else {
+                if overrides.iter().any(|(name, _)| name == "name") {
+                    let message = "--name would begin another job beside those of the job file, \
+                                   as in fio: write it into the file, or choose one of its \
+                                   sections with --section";
+                    return Err(JobError::wrong(Place::CommandLine, message));
+                }
                 file.override_with(&mut job, overrides)?;
                 let absent = job
                     .settings
@@ -275,6 +281,9 @@ impl JobFile {
     ) -> Result<(), JobError> {
         let fail = |message: String| JobError::wrong(place.clone(), message);
         let Some((name, fate)) = known::find(name) else {
+            if let Some(place) = known::in_place_of(name) {
+                return Err(fail(format!("option `{name}` is one of the program fio: {place}")));
+            }
             let hint = known::nearest(name).map(|near| format!("; did you mean `{near}`?"));
             return Err(fail(format!("unknown option `{name}`{}", hint.unwrap_or_default())));
         };

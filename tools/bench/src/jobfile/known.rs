@@ -618,6 +618,36 @@ pub fn find(name: &str) -> Option<(&'static str, Fate)> {
     })
 }
 
+/// Options of the program fio, not of its jobs, and what stands in their place here.
+const OF_FIO_ITSELF: [(&str, &str); 13] = [
+    ("append-terse", NO_TERSE),
+    ("client", "there are no clients and servers"),
+    ("eta", "progress bars appear on a terminal only, and there is no choice"),
+    ("minimal", NO_TERSE),
+    ("output", "results go to standard output: redirect it, or use --csv or --report"),
+    ("output-format", "text is the default; --json is fio's JSON, --csv FILE is CSV"),
+    ("parse-only", "there is none: every job is checked before the first one runs"),
+    ("readonly", "there is none: jobs that only read open files and disks for reading"),
+    ("server", "there are no clients and servers"),
+    ("showcmd", "there is none"),
+    ("status-interval", "there is none; flysch gstat shows what the providers of a rig do"),
+    ("terse-version", NO_TERSE),
+    ("warnings-fatal", "there is none: what fio warns of is mostly an error"),
+];
+
+/// In the place of fio's old format.
+const NO_TERSE: &str = "there is no terse output: --csv FILE has a row per job and direction";
+
+/// What there is in the place of the option `name` of the program fio, if it is one.
+pub fn in_place_of(name: &str) -> Option<&'static str> {
+    OF_FIO_ITSELF.iter().find(|(known, _)| *known == name).map(|(_, place)| *place)
+}
+
+/// Names of options of the program fio.
+pub fn of_fio_itself() -> impl Iterator<Item = &'static str> {
+    OF_FIO_ITSELF.iter().map(|(name, _)| *name)
+}
+
 /// All names, including aliases.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let names = FAMILIES.iter().flat_map(|family| family.names.iter().copied());

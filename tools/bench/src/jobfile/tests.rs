@@ -534,3 +534,19 @@ fn files_are_read_whatever_their_form() {
     let error = read(&write("a.inc", b"include b.inc\n")).unwrap_err();
     assert!(error.contains("includes itself"), "{error}");
 }
+
+#[test]
+fn a_name_beside_a_job_file_is_refused() {
+    let overrides = [("name".to_string(), Some("foo".to_string()))];
+    let error = JobFile::parse(ARTICLE, Path::new("a.fio"), &overrides).unwrap_err().to_string();
+    assert!(error.contains("--section"), "{error}");
+}
+
+#[test]
+fn options_of_the_program_fio_are_told_apart() {
+    for (option, there) in [("parse-only", "checked before"), ("output-format=json", "--json")] {
+        let error = one_error(option);
+        assert!(error.contains("program fio") && error.contains(there), "{error}");
+    }
+    assert!(known::of_fio_itself().all(|name| known::find(name).is_none()));
+}
