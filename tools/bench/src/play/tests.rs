@@ -116,3 +116,20 @@ fn an_interval_too_short_for_a_header_is_named() {
     let error = refused("rw=write\nsize=1m\nverify=crc32c\nverify_interval=40");
     assert!(error.contains("verify_interval is too short"), "{error}");
 }
+
+/// As many as fio does at the end of passes and of the job.
+#[test]
+fn flushes_at_the_end_are_fios() {
+    for (options, expected) in [
+        ("end_fsync=1", 1),
+        ("end_fsync=1\nloops=2", 2),
+        ("end_fsync=1\nloops=5\niodepth=8\nioengine=libaio", 5),
+        ("fsync=4\nend_fsync=1", 4),
+        ("fsync=5\nend_fsync=1", 4),
+        ("fsync_on_close=1\nloops=3\nverify=md5\ndo_verify=0", 3),
+    ] {
+        let played = played(&format!("[a]\nrw=write\nsize=64k\n{options}\n")).unwrap();
+        let count = played.jobs[0].sync.as_ref().map(|sync| sync.count);
+        assert_eq!(count, Some(expected), "{options}");
+    }
+}

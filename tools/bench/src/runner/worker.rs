@@ -113,6 +113,17 @@ impl Goal {
     }
 }
 
+impl Goal {
+    /// What is left when the first of several passes is over that end with a flush each, and the
+    /// bytes of a pass; 0 if there is only one, or no flush.
+    fn passes(self, job: &Workload) -> (u64, u64) {
+        let loops = u64::from(job.loops.max(1));
+        let flushes = job.flush_at_end && job.writes() && self.bytes < u64::MAX;
+        let pass = if flushes { self.bytes / loops } else { 0 };
+        (pass * (loops - 1), pass)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Waits for its start delay.
@@ -179,6 +190,8 @@ struct Flushing {
     /// The next request is a flush, once everything before it has completed.
     wanted: bool,
     in_flight: bool,
+    /// There was one.
+    has_been: bool,
 }
 
 /// The state of one worker.
@@ -203,6 +216,8 @@ pub(super) struct Worker<'a> {
     is_plain: bool,
     phase: Phase,
     bytes_left: u64,
+    /// A pass is over, and flushed, when no more than this is left; and bytes of a pass.
+    pass: (u64, u64),
     requests_left: u64,
     flushing: Flushing,
     pacer: Option<Box<Pacer>>,
@@ -249,6 +264,7 @@ impl<'a> Worker<'a> {
             is_plain: true,
             phase: Phase::Delayed,
             bytes_left: goal.bytes,
+            pass: goal.passes(job),
             requests_left: goal.requests,
             flushing: Flushing::default(),
             pacer: None,
@@ -529,6 +545,8 @@ impl<'a> Worker<'a> {
                 self.statistics.runtime_nanos = self.last.nanos_since(self.measured_from);
                 self.flushing.wanted = true;
                 let flush = self.job.flush_at_end && self.job.writes() && self.failure.is_none();
+                // One flush is enough for what was written last.
+                let flush = flush && (self.flushing.writes > 0 || !self.flushing.has_been);
                 self.phase = if flush { Phase::LastFlush } else { self.check_or_end(now) };
             }
             Phase::LastFlush if !self.flushing.wanted && self.in_flight() == 0 => {
