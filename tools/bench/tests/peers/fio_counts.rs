@@ -127,7 +127,6 @@ fn requests(log: &Path) -> Vec<(String, u64, u64)> {
 }
 
 /// The requests of a job on fio and here, over a file of 16 MiB; none without fio.
-#[expect(clippy::type_complexity, reason = "it is twice the same")]
 fn both(job: &str) -> Option<[Vec<(String, u64, u64)>; 2]> {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
@@ -140,6 +139,34 @@ fn both(job: &str) -> Option<[Vec<(String, u64, u64)>; 2]> {
     fio(folder.path(), &text(&logs[0]))?;
     ours(&disk, &text(&logs[1]));
     Some(logs.map(|log| requests(&log)))
+}
+
+/// Jobs whose requests have the same lengths by direction, wherever they are; on 16 MiB.
+const LENGTHS: &[&str] = &[
+    "rw=randrw\nbs=4k,64k\nsize=16m",
+    "rw=rw\nbs=4k,64k\nsize=4m",
+    "rw=randrw\nbsrange=1k-4k,8k-16k\nsize=8m",
+    "rw=randread\nbs=8k\nba=4k\nsize=1m",
+    "rw=randwrite\nbsrange=1k-4k\nbs=8k\nsize=2m",
+    "rw=randwrite\nbssplit=4k/50:16k/50\nbs=8k\nsize=4m",
+    "rw=randread\nzonemode=strided\nzonesize=256k\nzonerange=1m\nzoneskip=2m\nbs=16k\nsize=1m",
+];
+
+#[test]
+fn requests_have_the_same_lengths() {
+    for job in LENGTHS {
+        let Some([theirs, ours]) = both(job) else { return };
+        let lengths = |requests: &[(String, u64, u64)]| {
+            let all = requests.iter().map(|(what, _, length)| (what.clone(), *length));
+            all.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert!(
+            theirs.len() > 40 && lengths(&theirs) == lengths(&ours),
+            "{job}: {:?}, {:?}",
+            lengths(&theirs),
+            lengths(&ours)
+        );
+    }
 }
 
 #[test]
