@@ -139,6 +139,45 @@ impl Sizes {
     }
 }
 
+/// How the positions of `workload` come about in a region of `size` bytes: `mins` are the shortest
+/// requests by direction.
+fn walk(workload: &Workload, (size, unit): (u64, u32), mins: [u32; 3], seed: u64) -> Walk {
+    let units = size / u64::from(unit);
+    let differs = workload.mix != Mix::TrimWrite && mins.iter().any(|min| *min != mins[0]);
+    let same_size = workload.block_min() == workload.block_max();
+    let is_free =
+        workload.is_aligned_apart() || !matches!(workload.order, Order::Random { run: 0 | 1, .. });
+    match &workload.order {
+        &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
+        &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
+            Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
+        }
+        &Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
+            pareto: Pareto::new(units, power),
+            scatter: Permutation::new(units, seed),
+        },
+        &Order::Random { distribution: Distribution::Normal(wider), .. } => {
+            Walk::Bell { bell: Bell::new(units, wider), scatter: Permutation::new(units, seed) }
+        }
+        Order::Random { distribution: Distribution::Zoned(zones), .. } => {
+            Walk::Stretches(Stretches::new(zones, size, unit))
+        }
+        Order::Random { distribution: Distribution::Sequence { blocks, stride }, .. } => {
+            let step = if *stride { blocks.len() as u64 } else { 0 };
+            Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
+        }
+        Order::Random { .. } if is_free => Walk::Free,
+        Order::Random { each_once: true, .. } if same_size => {
+            Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
+        }
+        Order::Random { each_once: true, .. } if differs => {
+            Walk::Apart(Box::new(mins.map(|min| (Map::new(size / u64::from(min)), min))))
+        }
+        Order::Random { each_once: true, .. } => Walk::Mapped(Map::new(units)),
+        Order::Random { .. } => Walk::Free,
+    }
+}
+
 impl Pattern {
     /// The sequence of `workload` over the `size` bytes at `offset`, which must hold at least one
     /// of its longest requests, on a device that ends at `end`.
@@ -160,43 +199,12 @@ impl Pattern {
             // It has no requests.
             false => longest,
         });
-        let differs = workload.mix != Mix::TrimWrite && mins.iter().any(|min| *min != mins[0]);
-        let same_size = workload.block_min() == workload.block_max();
         let run = match workload.order {
             Order::Random { run, .. } => run.max(1),
             Order::Sequential { .. } => 1,
         };
         let seed = mix(workload.seed);
-        let is_free = workload.is_aligned_apart() || run > 1;
-        let walk = match &workload.order {
-            &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
-            &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
-                Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
-            }
-            &Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
-                pareto: Pareto::new(units, power),
-                scatter: Permutation::new(units, seed),
-            },
-            &Order::Random { distribution: Distribution::Normal(wider), .. } => {
-                Walk::Bell { bell: Bell::new(units, wider), scatter: Permutation::new(units, seed) }
-            }
-            Order::Random { distribution: Distribution::Zoned(zones), .. } => {
-                Walk::Stretches(Stretches::new(zones, size, unit))
-            }
-            Order::Random { distribution: Distribution::Sequence { blocks, stride }, .. } => {
-                let step = if *stride { blocks.len() as u64 } else { 0 };
-                Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
-            }
-            Order::Random { .. } if is_free => Walk::Free,
-            Order::Random { each_once: true, .. } if same_size => {
-                Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
-            }
-            Order::Random { each_once: true, .. } if differs => {
-                Walk::Apart(Box::new(mins.map(|min| (Map::new(size / u64::from(min)), min))))
-            }
-            Order::Random { each_once: true, .. } => Walk::Mapped(Map::new(units)),
-            Order::Random { .. } => Walk::Free,
-        };
+        let walk = walk(workload, (size, unit), mins, seed);
         // What is drawn for a direction fits behind its own positions, and a sequence ends with
         // what is left.
         let is_whole = zones.is_none() && matches!(walk, Walk::Free);
