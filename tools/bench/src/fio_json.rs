@@ -98,6 +98,9 @@ struct Ours<'a> {
     bs: &'a str,
     iodepth: u32,
     workers: u32,
+    /// Bytes that `size` asked for, if the device has fewer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_wanted: Option<u64>,
     areas: OurAreas,
     failures: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -343,6 +346,7 @@ impl<'a> Ours<'a> {
             bs: &job.bs,
             iodepth: job.iodepth,
             workers: job.workers,
+            size_wanted: job.size_cut.map(|(wanted, _)| wanted),
             areas: OurAreas {
                 read: areas(&job.read),
                 write: areas(&job.write),

@@ -19,8 +19,12 @@ pub use settings::Settings;
 
 use crate::iolog::ReadError;
 use crate::random::mix;
+use crate::runner::buffers::stride;
 use crate::units::{Amount, Size};
 use crate::workload::{LogTo, Workload};
+
+/// Most bytes of buffers where the memory of the machine is not known.
+const BUFFERS_MAX: u64 = 4 << 30;
 
 /// Where an option was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Job {
     pub name: String,
     /// The name in the header of its section; that of a job of the command line is its name.
     pub section: String,
+    /// Workers of the jobs before it: the number of its first worker among all of the file.
+    pub first_worker: u32,
     /// Its own options as written, by fio's canonical name; those of `[global]` are not repeated.
     pub options: BTreeMap<String, String>,
     /// The settings that result.
@@ -93,7 +99,8 @@ pub struct JobFile {
 pub type Overrides = [(String, Option<String>)];
 
 impl JobFile {
-    /// Reads a job file; `overrides` are applied to every job after its own options.
+    /// Reads a job file, or standard input if it is `-`; `overrides` are applied to every job after
+    /// its own options.
     ///
     /// # Errors
     /// [`JobError`] with file and line.
@@ -107,7 +114,7 @@ impl JobFile {
     /// [`JobError`] with file and line.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobError> {
         let mut sections = Vec::new();
-        ini::read_text(&mut sections, text, path, 0)?;
+        ini::read_text(&mut sections, text, path, &mut Vec::new())?;
         Self::of_sections(sections, path, overrides)
     }
 
@@ -123,6 +130,7 @@ impl JobFile {
             return Err(JobError::wrong(Place::CommandLine, message));
         }
         file.finish(job, false, Place::CommandLine)?;
+        file.check_buffers().map_err(|message| JobError::wrong(Place::CommandLine, message))?;
         Ok(file)
     }
 
@@ -149,6 +157,12 @@ impl JobFile {
                 file.global.append(&mut job.options);
                 global = job;
             } else {
+                if overrides.iter().any(|(name, _)| name == "name") {
+                    let message = "--name would begin another job beside those of the job file, \
+                                   as in fio: write it into the file, or choose one of its \
+                                   sections with --section";
+                    return Err(JobError::wrong(Place::CommandLine, message));
+                }
                 file.override_with(&mut job, overrides)?;
                 let absent = job
                     .settings
@@ -163,11 +177,40 @@ impl JobFile {
                 file.finish(job, true, section.place)?;
             }
         }
+        let place = Place::File(path.display().to_string().into());
         if file.jobs.is_empty() {
-            let place = Place::File(path.display().to_string().into());
             return Err(JobError::wrong(place, "it defines no jobs"));
         }
+        file.check_buffers().map_err(|message| JobError::wrong(place, message))?;
         Ok(file)
+    }
+
+    /// Whether the buffers of the jobs that run at the same time leave room for anything else: what
+    /// there is no memory for would end the program without a word about why.
+    fn check_buffers(&self) -> Result<(), String> {
+        let limit = ini::memory_mb().map_or(BUFFERS_MAX, |memory| memory / 2 * (1 << 20));
+        for stage in self.stages() {
+            let bytes = |job: &Job| {
+                let (work, count) = (&job.settings.workload, job.settings.numjobs);
+                stride(work).saturating_mul(work.depth.into()).saturating_mul(count.into())
+            };
+            let all = stage.iter().map(bytes).fold(0, u64::saturating_add);
+            let Some(job) = stage.iter().max_by_key(|job| bytes(job)).filter(|_| all > limit)
+            else {
+                continue;
+            };
+            let (work, count) = (&job.settings.workload, job.settings.numjobs);
+            let (depth, block) = (work.depth, Size(work.data_max().into()));
+            return Err(format!(
+                "{}: iodepth={depth} x bs={block} x numjobs={count} are {} of the {} bytes of \
+                 buffers that the jobs of its stage need; half of the memory of this machine, \
+                 {limit} bytes, is the most: lower one of these",
+                job.name,
+                bytes(job),
+                all,
+            ));
+        }
+        Ok(())
     }
 
     /// Adds a finished job. An engine that is synchronous in fio keeps one request in flight; a job
@@ -191,6 +234,12 @@ impl JobFile {
                 job.name
             ));
         }
+        if settings.repeats_by_alignment() {
+            self.notes.push(format!(
+                "{}: with a ba other than bs random blocks may repeat, as in fio",
+                job.name
+            ));
+        }
         let depth = settings.workload.depth;
         let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
         if synchronous && depth > 1 && !settings.depth_is_meant {
@@ -202,6 +251,9 @@ impl JobFile {
                 job.name
             ));
         }
+        let last = self.jobs.last();
+        job.first_worker =
+            last.map_or(0, |last| last.first_worker.wrapping_add(last.settings.numjobs));
         self.jobs.push(job);
         Ok(())
     }
@@ -213,6 +265,7 @@ impl JobFile {
             let message = "--name is given twice: for several jobs write a job file";
             return Err(JobError::wrong(Place::CommandLine, message));
         }
+        job.settings.settle_sizes();
         for (name, value) in options {
             self.apply(job, name, value.as_deref(), &Place::CommandLine)?;
         }
@@ -228,6 +281,9 @@ impl JobFile {
     ) -> Result<(), JobError> {
         let fail = |message: String| JobError::wrong(place.clone(), message);
         let Some((name, fate)) = known::find(name) else {
+            if let Some(place) = known::in_place_of(name) {
+                return Err(fail(format!("option `{name}` is one of the program fio: {place}")));
+            }
             let hint = known::nearest(name).map(|near| format!("; did you mean `{near}`?"));
             return Err(fail(format!("unknown option `{name}`{}", hint.unwrap_or_default())));
         };
@@ -300,7 +356,11 @@ impl JobFile {
 /// Whether an option that is not supported was given the value that changes nothing.
 fn is_neutral(name: &str, value: Option<&str>) -> bool {
     match (name, value) {
-        ("percentage_random", value) => value == Some("100"),
+        ("percentage_random", value) => {
+            let mut parts = value.unwrap_or_default().split(',').map(str::trim);
+            parts.clone().count() <= 3 && parts.all(|part| part == "100")
+        }
+        ("write_mode" | "sg_write_mode", Some("write")) => true,
         (_, value) => matches!(value, Some("0" | "none")),
     }
 }
@@ -310,6 +370,7 @@ impl Job {
         Self {
             name: name.to_string(),
             section: name.to_string(),
+            first_worker: 0,
             options: BTreeMap::new(),
             settings: Settings::default(),
         }
@@ -339,12 +400,22 @@ impl Job {
         let divides = request.is_multiple_of(block_size);
         let unit = if divides { request.max(block_size) } else { block_size };
         let resolve = |amount: Amount| amount.resolve((device, unit), zone);
-        let first = resolve(settings.offset);
-        let increment = resolve(settings.offset_increment);
+        let amounts = [settings.offset, settings.offset_increment];
+        let [first, increment] = amounts.map(|amount| amount.exact(device, zone));
+        // A percentage of an offset ends with the request that it is in, so that what is before it
+        // and what begins there have none in common.
+        let is_rounded = amounts.iter().any(|amount| matches!(amount, Amount::Percent(1..)));
         let root = settings.seed();
-        let seed = |index: u32| if index == 0 { root } else { mix(root ^ u64::from(index)) };
+        // As in fio every worker of the file has random numbers of its own: those that run at the
+        // same time would otherwise go to the same blocks at the same time.
+        let seed = |index: u32| match self.first_worker.wrapping_add(index) {
+            0 => root,
+            number => mix(root ^ u64::from(number)),
+        };
         let worker = |index: u32| {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
+            let rounded = || offset.checked_next_multiple_of(unit.max(1).into());
+            let offset = Some(offset).filter(|_| !is_rounded).or_else(rounded).unwrap_or(u64::MAX);
             if offset >= device {
                 return Err(format!(
                     "{}: offset {} is beyond the end of the device ({})",
@@ -354,11 +425,15 @@ impl Job {
                 ));
             }
             let rest = device - offset;
-            let size = match settings.size {
-                None => settings.file_size.map_or(rest, |size| resolve(size).min(rest)),
+            let (size, size_wanted) = match settings.size {
+                None => (settings.file_size.map_or(rest, |size| resolve(size).min(rest)), None),
                 // A percentage ends with the device.
-                Some(share @ Amount::Percent(_)) => resolve(share).min(rest),
-                Some(size) => settings.file_size.map_or(u64::MAX, resolve).min(resolve(size)),
+                Some(share @ Amount::Percent(_)) => (resolve(share).min(rest), None),
+                // Every other size, too, as on block devices in fio; the result says so.
+                Some(size) => {
+                    let size = settings.file_size.map_or(u64::MAX, resolve).min(resolve(size));
+                    (size.min(rest), Some(size).filter(|&size| size > rest))
+                }
             };
             let io_size = settings.io_size.map(|amount| match amount {
                 Amount::Percent(_) => amount.resolve((size, 1), zone),
@@ -368,6 +443,7 @@ impl Job {
                 name: self.name.clone(),
                 offset,
                 size: Some(size),
+                size_wanted,
                 // In fio the number of requests is a limit beside the size, not instead of it.
                 io_size: io_size.or(settings.workload.requests_max.map(|_| size)),
                 start_delay: settings.start_delay_of(seed(index)),

@@ -32,26 +32,56 @@ pub struct Pattern {
     offset: u64,
     size: u64,
     unit: u32,
+    /// By direction: its shortest request.
+    mins: [u32; 3],
     /// By direction: what a position drawn independently of earlier ones is a multiple of.
     aligns: [u32; 3],
     walk: Walk,
     run: Run,
     trimmed: Option<Step>,
     zones: Option<Box<Zones>>,
+    seed: u64,
+    /// Passes of a sequence with gaps before its end.
+    passes: u32,
 }
 
 /// The next request's position, in units from the start of the region.
 #[derive(Debug)]
 enum Walk {
-    Sequential { gap: i64, position: [u64; 3] },
-    Permuted { order: Permutation, index: u64, units: u64, seed: u64 },
+    Sequential {
+        gap: i64,
+        position: [u64; 3],
+    },
+    Permuted {
+        order: Permutation,
+        index: u64,
+        units: u64,
+        seed: u64,
+    },
     Mapped(Map),
+    /// Each direction goes by blocks of its own.
+    Apart(Box<[(Map, u32); 3]>),
     Free,
-    Zipf { zipf: Zipf, scatter: Permutation },
-    Pareto { pareto: Pareto, scatter: Permutation },
-    Bell { bell: Bell, scatter: Permutation },
+    Zipf {
+        zipf: Zipf,
+        scatter: Permutation,
+    },
+    Pareto {
+        pareto: Pareto,
+        scatter: Permutation,
+    },
+    Bell {
+        bell: Bell,
+        scatter: Permutation,
+    },
     Stretches(Stretches),
-    Sequence { blocks: Vec<u64>, next: usize, base: u64, step: u64, units: u64 },
+    Sequence {
+        blocks: Vec<u64>,
+        next: usize,
+        base: u64,
+        step: u64,
+        units: u64,
+    },
 }
 
 /// Sequential requests before the next random jump.
@@ -109,52 +139,76 @@ impl Sizes {
     }
 }
 
+/// How the positions of `workload` come about in a region of `size` bytes: `mins` are the shortest
+/// requests by direction.
+fn walk(workload: &Workload, (size, unit): (u64, u32), mins: [u32; 3], seed: u64) -> Walk {
+    let units = size / u64::from(unit);
+    let differs = workload.mix != Mix::TrimWrite && mins.iter().any(|min| *min != mins[0]);
+    let same_size = workload.block_min() == workload.block_max();
+    let is_free =
+        workload.is_aligned_apart() || !matches!(workload.order, Order::Random { run: 0 | 1, .. });
+    match &workload.order {
+        &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
+        &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
+            Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
+        }
+        &Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
+            pareto: Pareto::new(units, power),
+            scatter: Permutation::new(units, seed),
+        },
+        &Order::Random { distribution: Distribution::Normal(wider), .. } => {
+            Walk::Bell { bell: Bell::new(units, wider), scatter: Permutation::new(units, seed) }
+        }
+        Order::Random { distribution: Distribution::Zoned(zones), .. } => {
+            Walk::Stretches(Stretches::new(zones, size, unit))
+        }
+        Order::Random { distribution: Distribution::Sequence { blocks, stride }, .. } => {
+            let step = if *stride { blocks.len() as u64 } else { 0 };
+            Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
+        }
+        Order::Random { .. } if is_free => Walk::Free,
+        Order::Random { each_once: true, .. } if same_size => {
+            Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
+        }
+        Order::Random { each_once: true, .. } if differs => {
+            Walk::Apart(Box::new(mins.map(|min| (Map::new(size / u64::from(min)), min))))
+        }
+        Order::Random { each_once: true, .. } => Walk::Mapped(Map::new(units)),
+        Order::Random { .. } => Walk::Free,
+    }
+}
+
 impl Pattern {
     /// The sequence of `workload` over the `size` bytes at `offset`, which must hold at least one
-    /// of its longest requests.
-    pub fn new(workload: &Workload, offset: u64, size: u64) -> Self {
-        let zones = workload.strides.map(|strides| Box::new(Zones::new(strides, offset, size)));
-        let size = zones.as_ref().map_or(size, |zones| zones.range());
+    /// of its longest requests, on a device that ends at `end`.
+    pub fn new(workload: &Workload, (offset, size): (u64, u64), end: u64) -> Self {
         let widest = workload.align.into_iter().flatten().max();
         let unit = workload.block_min().max(widest.unwrap_or(0));
+        let longest = workload.sizes_used().map(BlockSize::min).max().unwrap_or(0);
+        let least = longest.max(unit);
+        let zones = workload
+            .strides
+            .map(|strides| Box::new(Zones::new(strides, (offset, size), (end, least))));
+        let size = zones.as_ref().map_or(size, |zones| zones.range());
         let units = size / u64::from(unit);
         let aligns = core::array::from_fn(|index| {
             workload.align[index].unwrap_or(workload.block_size[index].min())
         });
-        let same_size = workload.block_min() == workload.block_max();
+        let mins = Direction::ALL.map(|direction| match workload.mix.uses(direction) {
+            true => workload.block_size[direction.index()].min(),
+            // It has no requests.
+            false => longest,
+        });
         let run = match workload.order {
             Order::Random { run, .. } => run.max(1),
             Order::Sequential { .. } => 1,
         };
         let seed = mix(workload.seed);
-        let walk = match &workload.order {
-            &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
-            &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
-                Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
-            }
-            &Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
-                pareto: Pareto::new(units, power),
-                scatter: Permutation::new(units, seed),
-            },
-            &Order::Random { distribution: Distribution::Normal(wider), .. } => {
-                Walk::Bell { bell: Bell::new(units, wider), scatter: Permutation::new(units, seed) }
-            }
-            Order::Random { distribution: Distribution::Zoned(zones), .. } => {
-                Walk::Stretches(Stretches::new(zones, size, unit))
-            }
-            Order::Random { distribution: Distribution::Sequence { blocks, stride }, .. } => {
-                let step = if *stride { blocks.len() as u64 } else { 0 };
-                Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
-            }
-            Order::Random { each_once: true, .. } if run == 1 && same_size => {
-                Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
-            }
-            Order::Random { each_once: true, .. } if run == 1 => Walk::Mapped(Map::new(units)),
-            Order::Random { .. } => Walk::Free,
-        };
+        let walk = walk(workload, (size, unit), mins, seed);
         // What is drawn for a direction fits behind its own positions, and a sequence ends with
         // what is left.
-        let is_whole = matches!(walk, Walk::Free | Walk::Sequential { .. });
+        let is_whole = zones.is_none() && matches!(walk, Walk::Free);
+        let is_whole = is_whole || matches!(walk, Walk::Sequential { .. });
         Self {
             mix: workload.mix,
             sizes: core::array::from_fn(|i| Sizes::new(&workload.block_size[i])),
@@ -162,12 +216,21 @@ impl Pattern {
             offset,
             size: if is_whole { size } else { units * u64::from(unit) },
             unit,
+            mins,
             aligns,
             walk,
             run: Run { length: run, left: 0, position: 0 },
             trimmed: None,
             zones,
+            seed,
+            passes: u32::MAX,
         }
+    }
+
+    /// A sequence with gaps ends after so many passes: with a request of no bytes. As in fio a pass
+    /// is over when one of its directions is at the end, and then all of them begin anew.
+    pub fn end_after(&mut self, passes: u32) {
+        self.passes = passes;
     }
 
     /// The next request.
@@ -191,12 +254,14 @@ impl Pattern {
             },
         };
         let wanted = self.sizes[direction.index()].pick(&mut self.random);
-        let (place, length) = self.place(direction, wanted);
-        let offset = match &mut self.zones {
-            None => self.offset,
-            Some(zones) => zones.enter(length, &mut self.walk),
+        let (offset, length) = match self.zones {
+            None => {
+                let (place, length) = self.place(direction, wanted);
+                (self.offset + place, length)
+            }
+            Some(_) => self.place_in_zone(direction, wanted),
         };
-        let step = Step { direction, offset: offset + place, length };
+        let step = Step { direction, offset, length };
         if self.mix == Mix::TrimWrite {
             self.trimmed = Some(step);
         }
@@ -209,12 +274,24 @@ impl Pattern {
         let unit = u64::from(self.unit);
         let place = match &mut self.walk {
             Walk::Sequential { gap, position } => {
+                if *gap > 0 && position[direction.index()] >= self.size {
+                    *position = [0; 3];
+                    self.passes = self.passes.saturating_sub(1);
+                    if self.passes == 0 {
+                        return (0, 0);
+                    }
+                }
                 let position = &mut position[direction.index()];
-                if *position >= self.size {
+                let step = match self.mix {
+                    Mix::ReadWrite { .. } => u64::from(self.mins[direction.index()]),
+                    _ => 1,
+                };
+                if *position >= self.size || self.size - *position < step {
                     *position = 0;
                 }
                 let place = *position;
-                let length = u64::from(wanted).min(self.size - place);
+                let left = self.size - place;
+                let length = u64::from(wanted).min(left - left % step);
                 *position = advance(place, length, *gap, self.size);
                 return (place, length as u32);
             }
@@ -232,6 +309,13 @@ impl Pattern {
                 let (first, count) = map.take(start, u64::from(wanted.div_ceil(self.unit)));
                 return (first * unit, wanted.min((count * unit) as u32));
             }
+            Walk::Apart(maps) => {
+                let (map, min) = &mut maps[direction.index()];
+                let start = self.random.below(map.units());
+                let (first, count) = map.take(start, u64::from(wanted.div_ceil(*min)));
+                let min = u64::from(*min);
+                return (first * min, wanted.min((count * min) as u32));
+            }
             Walk::Free => return self.free_place(direction, wanted),
             Walk::Zipf { zipf, scatter } => scatter.at(zipf.sample(&mut self.random)) * unit,
             Walk::Pareto { pareto, scatter } => scatter.at(pareto.sample(&mut self.random)) * unit,
@@ -247,7 +331,86 @@ impl Pattern {
                 block * unit
             }
         };
-        (place, u64::from(wanted).min(self.size - place) as u32)
+        self.fit(direction, place, wanted)
+    }
+
+    /// Up to `wanted` bytes at `place`, as far as there are so many: as in fio a request is shorter
+    /// in steps of the shortest of its direction, and nearer if that does not fit either.
+    fn fit(&self, direction: Direction, place: u64, wanted: u32) -> (u64, u32) {
+        let left = self.size - place;
+        if u64::from(wanted) <= left {
+            return (place, wanted);
+        }
+        let min = u64::from(self.mins[direction.index()]);
+        if left >= min {
+            return (place, (left - left % min) as u32);
+        }
+        let last = self.size.saturating_sub(min);
+        (last - last % u64::from(self.unit), min as u32)
+    }
+
+    /// The same with strides, as an offset on the device.
+    fn place_in_zone(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
+        let Some(mut zones) = self.zones.take() else { return (0, 0) };
+        if zones.moves() {
+            self.begin_zone(zones.range());
+        }
+        let (place, length) = match &mut self.walk {
+            Walk::Sequential { gap, position } => {
+                // As in fio what begins in the zone is not cut short at its end, and a zone
+                // that is shorter than what is transferred in it begins anew.
+                if zones.is_round() {
+                    *position = [0; 3];
+                }
+                let place = Some(position[direction.index()]).filter(|&at| at < zones.range());
+                let mut place = place.unwrap_or(0);
+                if !zones.holds(place, wanted) {
+                    zones.rewind();
+                    (*position, place) = ([0; 3], 0);
+                }
+                position[direction.index()] = advance(place, wanted.into(), *gap, zones.range());
+                (place, wanted)
+            }
+            _ => self.place(direction, wanted),
+        };
+        zones.count(length);
+        let offset = zones.at() + place;
+        self.zones = Some(zones);
+        (offset, length)
+    }
+
+    /// Begins with a zone of `range` bytes: what was visited in another does not count.
+    fn begin_zone(&mut self, range: u64) {
+        let all = range / u64::from(self.unit);
+        let is_other = self.size != all * u64::from(self.unit);
+        match &mut self.walk {
+            Walk::Sequential { position, .. } => {
+                *position = [0; 3];
+                return;
+            }
+            Walk::Permuted { order, index, units, seed } => {
+                *seed = mix(seed.wrapping_add(1));
+                (*order, *index, *units) = (Permutation::new(all, *seed), 0, all);
+            }
+            Walk::Mapped(map) => map.begin(all),
+            Walk::Apart(maps) => {
+                maps.iter_mut().for_each(|(map, min)| map.begin(range / u64::from(*min)));
+            }
+            Walk::Free => self.run.left = 0,
+            Walk::Zipf { zipf, scatter } if is_other => {
+                (*zipf, *scatter) = (zipf.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Pareto { pareto, scatter } if is_other => {
+                (*pareto, *scatter) = (pareto.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Bell { bell, scatter } if is_other => {
+                (*bell, *scatter) = (bell.over(all), Permutation::new(all, self.seed));
+            }
+            Walk::Stretches(stretches) => stretches.limit(all),
+            Walk::Sequence { units, .. } => *units = all,
+            Walk::Zipf { .. } | Walk::Pareto { .. } | Walk::Bell { .. } => {}
+        }
+        self.size = all * u64::from(self.unit);
     }
 
     /// A position drawn independently of earlier ones, or the continuation of a run.
@@ -258,11 +421,10 @@ impl Pattern {
             self.run.position = self.random.below(places) * align;
             self.run.left = self.run.length;
         }
-        let place = self.run.position;
-        let length = u64::from(wanted).min(self.size - place);
-        self.run.position = place + length;
+        let (place, length) = self.fit(direction, self.run.position, wanted);
+        self.run.position = place + u64::from(length);
         self.run.left -= 1;
-        (place, length as u32)
+        (place, length)
     }
 }
 

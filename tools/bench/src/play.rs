@@ -132,11 +132,16 @@ pub fn play<D: BlockDevice, C: Clock>(
     let mut group = 0;
     let mut logs = BTreeMap::new();
     let mut zones = zones(lanes, file, options.zones.take())?;
+    let mut halts = false;
     for (index, stage) in stages.into_iter().enumerate() {
         if index > 0 {
             group += 1;
         }
         let zone = zones.as_ref().map_or(0, Zones::size);
+        if halts {
+            report_idle(lanes, stage, (&mut group, zone), &mut played);
+            continue;
+        }
         let (mut assignments, members) = assign(lanes, stage, (&mut group, zone))?;
         name_logs(&mut assignments, &mut logs);
         check_steady(&assignments)?;
@@ -156,9 +161,7 @@ pub fn play<D: BlockDevice, C: Clock>(
         report(&members, &assignments, (&outcome.workers, &usage), &mut played);
         played.traces.extend(outcome.traces);
         zones = outcome.zones;
-        if outcome.halts {
-            break;
-        }
+        halts = outcome.halts;
     }
     Ok(played)
 }
@@ -250,6 +253,20 @@ fn check_steady(assignments: &[Assignment]) -> Result<(), PlayError> {
         }
     }
     Ok(())
+}
+
+/// The results of a stage that did not start, because an earlier one ended all (`exit_what=all`):
+/// zeros, as in fio. Jobs of it that do not fit the device are nowhere.
+fn report_idle<D: BlockDevice>(
+    lanes: &[D],
+    stage: &[Job],
+    place: (&mut u32, u64),
+    played: &mut Played,
+) {
+    let Ok((assignments, members)) = assign(lanes, stage, place) else { return };
+    let outcomes = assignments.iter().map(|one| WorkerOutcome::of_nothing(&one.workload));
+    let outcomes: Vec<WorkerOutcome> = outcomes.collect();
+    report(&members, &assignments, (&outcomes, &Usage::now()), played);
 }
 
 /// One result per worker and one for all of a job, or one for all workers of a group that report

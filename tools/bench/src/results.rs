@@ -152,6 +152,8 @@ pub struct JobResults {
     pub bs: String,
     /// Longest request, bytes.
     pub block_bytes: u32,
+    /// The size that the job asked for and the size that the device had for it, if that is less.
+    pub size_cut: Option<(u64, u64)>,
     /// Requests in flight per worker.
     pub iodepth: u32,
     /// The queue depth found, if one was searched for.

@@ -124,6 +124,22 @@ pub struct WorkerOutcome {
     pub zone_resets: u64,
 }
 
+impl WorkerOutcome {
+    /// That of a worker that was never started.
+    pub fn of_nothing(workload: &Workload) -> Self {
+        Self {
+            statistics: Statistics::new(|direction| workload.uses(direction)),
+            verified: None,
+            failure: None,
+            first: None,
+            failures: 0,
+            depth: workload.depth,
+            steady: None,
+            zone_resets: 0,
+        }
+    }
+}
+
 /// The verification by a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::results::{
     Areas, DirectionResults, Incident, JobResults, Latency, Layer, Results, SteadyResults,
-    TargetResults,
+    TargetResults, VerifyResults,
 };
 use flysch_api::count::counted;
 use format::{binary_size, rate, share, speed, time};
@@ -145,16 +145,27 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     if let Some(description) = &job.description {
         writeln!(out, "  {description}")?;
     }
-    let seconds = job.runtime_nanos as f64 / 1e9;
+    if let Some((wanted, size)) = job.size_cut {
+        let [wanted, size] = [wanted, size].map(binary_size);
+        writeln!(out, "  size {wanted} is more than the device has there: {size} were used")?;
+    }
+    // What is shorter than a second has a unit of its own, or it would be none.
+    let took = match job.runtime_nanos as f64 {
+        nanos if nanos < 1e9 => time(nanos),
+        nanos => format!("{:.3} s", nanos / 1e9),
+    };
     let percentiles = match job.percentiles.as_slice() {
         [] => &COLUMNS[..],
         wanted => wanted,
     };
+    if job.directions().next().is_none() {
+        writeln!(out, "  no I/O")?;
+    }
     for (direction, results) in job.directions() {
         let DirectionResults { iops, bandwidth, requests, bytes, .. } = results;
         writeln!(
             out,
-            "  {direction:<6} {} IOPS   {}   {}, {} in {seconds:.3} s",
+            "  {direction:<6} {} IOPS   {}   {}, {} in {took}",
             rate(*iops),
             speed(*bandwidth),
             counted(*requests, "request", "requests"),
@@ -167,31 +178,7 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         writeln!(out, "  flush  {flushes}   {}", latency_words(sync))?;
     }
     if let Some(verified) = &job.verified {
-        let (bytes, method) = (verified.bytes, &verified.method);
-        let size = binary_size(bytes);
-        match verified.mismatches {
-            _ if !verified.checked => {
-                writeln!(out, "  verify written with {method}, nothing read back (do_verify=0)")?;
-            }
-            0 => writeln!(
-                out,
-                "  verify {size} ({bytes} bytes) verified with {method}, all as written"
-            )?,
-            n => {
-                let blocks = counted(n, "block is", "blocks are");
-                writeln!(
-                    out,
-                    "  verify {size} ({bytes} bytes) verified with {method}, \
-                     {blocks} NOT AS WRITTEN"
-                )?;
-            }
-        }
-        for told in &verified.first {
-            writeln!(out, "         {told}")?;
-        }
-        if !verified.dumped.is_empty() {
-            writeln!(out, "         left in files: {}", verified.dumped.join(", "))?;
-        }
+        write_verified(out, verified)?;
     }
     write_ends(out, job)?;
     if job.failures > 0 {
@@ -202,6 +189,39 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         };
         let requests = counted(job.failures, "request", "requests");
         writeln!(out, "  failed {requests}; {cause}")?;
+    }
+    Ok(())
+}
+
+/// What was verified, and what was not as written.
+fn write_verified(out: &mut String, verified: &VerifyResults) -> std::fmt::Result {
+    let (bytes, method) = (verified.bytes, &verified.method);
+    let size = binary_size(bytes);
+    match verified.mismatches {
+        _ if !verified.checked => {
+            writeln!(out, "  verify written with {method}, nothing read back (do_verify=0)")?;
+        }
+        0 => {
+            writeln!(out, "  verify {size} ({bytes} bytes) verified with {method}, all as written")?
+        }
+        n => {
+            let blocks = counted(n, "block is", "blocks are");
+            writeln!(
+                out,
+                "  verify {size} ({bytes} bytes) verified with {method}, \
+                 {blocks} NOT AS WRITTEN"
+            )?;
+        }
+    }
+    for told in &verified.first {
+        writeln!(out, "         {told}")?;
+    }
+    let more = verified.mismatches.saturating_sub(verified.first.len() as u64);
+    if more > 0 {
+        writeln!(out, "         and {more} more, which are not listed")?;
+    }
+    if !verified.dumped.is_empty() {
+        writeln!(out, "         left in files: {}", verified.dumped.join(", "))?;
     }
     Ok(())
 }

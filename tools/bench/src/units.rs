@@ -49,13 +49,21 @@ impl Amount {
     /// Bytes on a device of `device` bytes in blocks of `block_size`, with zones of `zone` bytes; a
     /// percentage is rounded down to whole blocks.
     pub fn resolve(self, (device, block_size): (u64, u32), zone: u64) -> u64 {
+        let bytes = self.exact(device, zone);
+        match self {
+            Self::Percent(_) => bytes - bytes % u64::from(block_size.max(1)),
+            Self::Bytes(_) | Self::Zones(_) => bytes,
+        }
+    }
+
+    /// The same, not rounded.
+    pub fn exact(self, device: u64, zone: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Zones(count) => count.saturating_mul(zone),
             Self::Percent(percent) => {
                 let bytes = u128::from(device) * u128::from(percent) / 100;
-                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                bytes - bytes % u64::from(block_size.max(1))
+                u64::try_from(bytes).unwrap_or(u64::MAX)
             }
         }
     }

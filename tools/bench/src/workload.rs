@@ -456,7 +456,7 @@ pub struct Workload {
     /// Request lengths by direction.
     pub block_size: [BlockSize; 3],
     /// Offsets of random requests are multiples of this, by direction; `None`: of its shortest
-    /// request. Below that only offsets that may repeat are.
+    /// request. With others than that blocks may repeat.
     pub align: [Option<u32>; 3],
     /// Segments of each request's data: 1 is one range, more are a list of pieces with odd lengths
     /// and addresses.
@@ -467,6 +467,8 @@ pub struct Workload {
     pub offset: u64,
     /// Bytes used from there; `None`: up to the device's end.
     pub size: Option<u64>,
+    /// The size that the job asks for, if the device has less from there on.
+    pub size_wanted: Option<u64>,
     /// Total bytes to transfer; `None`: `size`.
     pub io_size: Option<u64>,
     /// Total requests to issue.
@@ -542,6 +544,7 @@ impl Default for Workload {
             depth: 1,
             offset: 0,
             size: None,
+            size_wanted: None,
             io_size: None,
             requests_max: None,
             loops: 1,
@@ -593,6 +596,13 @@ impl Workload {
     /// Its longest request, bytes.
     pub fn block_max(&self) -> u32 {
         self.sizes_used().map(BlockSize::max).max().unwrap_or(0)
+    }
+
+    /// Whether random offsets are multiples of something else than the shortest request, which as
+    /// in fio excludes that each block comes once.
+    pub fn is_aligned_apart(&self) -> bool {
+        let mut sizes = self.align.iter().zip(&self.block_size);
+        sizes.any(|(align, size)| align.is_some_and(|align| align != size.min()))
     }
 
     /// Its longest request that moves data, bytes; 0 if none does.

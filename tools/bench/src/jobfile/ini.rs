@@ -1,14 +1,14 @@
 //! The outer form of a job file: sections of options, with includes and variables.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{JobError, Place};
 
 /// Maximum nesting of includes.
-const INCLUDE_DEPTH_MAX: u32 = 16;
+const INCLUDE_DEPTH_MAX: usize = 16;
 /// Longest job file, bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
@@ -31,23 +31,41 @@ pub(super) struct Section {
 /// Reads a job file with everything it includes.
 pub(super) fn read(path: &Path) -> Result<Vec<Section>, JobError> {
     let mut sections = Vec::new();
-    read_into(&mut sections, path, 0)?;
+    read_into(&mut sections, path, &mut Vec::new())?;
     Ok(sections)
 }
 
-fn read_into(sections: &mut Vec<Section>, path: &Path, depth: u32) -> Result<(), JobError> {
+/// The bytes of a job file; `-` that the user gives is standard input, as to fio.
+fn bytes_of(path: &Path, is_included: bool) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    if path == Path::new("-") && !is_included {
+        io::stdin().lock().take(FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    } else {
+        fs::File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// `open`: the files that include this one.
+fn read_into(
+    sections: &mut Vec<Section>,
+    path: &Path,
+    open: &mut Vec<PathBuf>,
+) -> Result<(), JobError> {
     let file: Rc<str> = path.display().to_string().into();
     let whole = |message: String| JobError::wrong(Place::File(file.clone()), message);
     let unreadable =
         |error: io::Error| JobError { is_unreadable: true, ..whole(error.to_string()) };
-    let length = fs::metadata(path).map_err(unreadable)?.len();
-    if length > FILE_LEN_MAX {
-        return Err(whole(format!("{length} bytes are too long for a job file")));
+    let text = bytes_of(path, !open.is_empty()).map_err(unreadable)?;
+    if text.len() as u64 > FILE_LEN_MAX {
+        return Err(whole(format!("more than {FILE_LEN_MAX} bytes are too long for a job file")));
     }
-    let text = fs::read(path).map_err(unreadable)?;
-    // No cause: where the first byte is that is no text helps nobody.
-    let text = String::from_utf8(text).map_err(|_| whole("is not text".into()))?;
-    read_text(sections, &text, path, depth)
+    let text = core::str::from_utf8(&text).map_err(|error| {
+        let before = &text[..error.valid_up_to()];
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() as u32 + 1;
+        JobError::wrong(Place::Line(file.clone(), line), "what is here is not UTF-8 text")
+    })?;
+    read_text(sections, text, path, open)
 }
 
 /// Reads the text of the job file `path`.
@@ -55,9 +73,12 @@ pub(super) fn read_text(
     sections: &mut Vec<Section>,
     text: &str,
     path: &Path,
-    depth: u32,
+    open: &mut Vec<PathBuf>,
 ) -> Result<(), JobError> {
     let file: Rc<str> = path.display().to_string().into();
+    // Some editors begin a text with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    open.push(path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
     for (index, line) in text.lines().enumerate() {
         let place = Place::Line(file.clone(), index as u32 + 1);
         let fail = |message: String| JobError::wrong(place.clone(), message);
@@ -65,17 +86,25 @@ pub(super) fn read_text(
         if line.is_empty() {
             continue;
         }
+        if let Some(control) = line.chars().find(|&c| c.is_control() && c != '\t') {
+            let control = control.escape_default();
+            return Err(fail(format!("the control character {control} is not part of a text")));
+        }
         if let Some(name) = line.strip_prefix('[') {
             let name = name.strip_suffix(']');
             let name = name.ok_or_else(|| fail(format!("`{line}` lacks its closing bracket")))?;
             let name = name.trim().to_string();
             sections.push(Section { name, place, entries: Vec::new() });
-        } else if let Some(name) = line.strip_prefix("include ") {
-            if depth == INCLUDE_DEPTH_MAX {
+        } else if let Some(name) = included(line) {
+            if open.len() > INCLUDE_DEPTH_MAX {
                 return Err(fail(format!("more than {INCLUDE_DEPTH_MAX} nested includes")));
             }
-            let name = found(name.trim(), path);
-            read_into(sections, &name, depth + 1).map_err(|error| JobError {
+            let name = found(name, path);
+            // Named once: it would have to be read without end.
+            if name.canonicalize().is_ok_and(|name| open.contains(&name)) {
+                return Err(fail(format!("`{}` includes itself", name.display())));
+            }
+            read_into(sections, &name, open).map_err(|error| JobError {
                 message: format!("{error}"),
                 place,
                 ..error
@@ -86,7 +115,14 @@ pub(super) fn read_text(
             section.entries.push(entry(line, place)?);
         }
     }
+    open.pop();
     Ok(())
+}
+
+/// The file named by a line that includes one.
+fn included(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("include").filter(|name| name.starts_with([' ', '\t']));
+    name.map(str::trim)
 }
 
 /// An included file: relative to the working directory, or otherwise to the including file.
@@ -145,7 +181,7 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
 }
 
 /// Memory of this machine, MiB (`proc(5)`, `/proc/meminfo`).
-fn memory_mb() -> Option<u64> {
+pub(super) fn memory_mb() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;

@@ -377,9 +377,10 @@ const FAMILIES: &[Family] = &[
         ),
         names: &["merge_blktrace_file", "merge_blktrace_scalars", "merge_blktrace_iters"],
     },
+    Family { fate: Refused("jobs cannot start programs"), names: &["exec_prerun", "exec_postrun"] },
     Family {
-        fate: Refused("jobs cannot start programs"),
-        names: &["exec_prerun", "exec_postrun", "profile"],
+        fate: Refused("its profiles are sets of jobs within fio: write those into a job file"),
+        names: &["profile"],
     },
     Family {
         fate: Refused(
@@ -578,7 +579,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         fate: Refused("the stack has reads, writes and trims of one range each"),
-        names: &["num_range", "write_mode"],
+        names: &["num_range", "sg_write_mode", "write_mode"],
     },
     Family {
         fate: Ignored("it tunes an engine of fio"),
@@ -601,7 +602,6 @@ const FAMILIES: &[Family] = &[
             "userspace_reap",
             "readfua",
             "writefua",
-            "sg_write_mode",
             "stream_id",
             "thp",
         ],
@@ -616,6 +616,36 @@ pub fn find(name: &str) -> Option<(&'static str, Fate)> {
         let found = family.names.iter().find(|known| **known == name);
         found.map(|found| (*found, family.fate))
     })
+}
+
+/// Options of the program fio, not of its jobs, and what stands in their place here.
+const OF_FIO_ITSELF: [(&str, &str); 13] = [
+    ("append-terse", NO_TERSE),
+    ("client", "there are no clients and servers"),
+    ("eta", "progress bars appear on a terminal only, and there is no choice"),
+    ("minimal", NO_TERSE),
+    ("output", "results go to standard output: redirect it, or use --csv or --report"),
+    ("output-format", "text is the default; --json is fio's JSON, --csv FILE is CSV"),
+    ("parse-only", "there is none: every job is checked before the first one runs"),
+    ("readonly", "there is none: jobs that only read open files and disks for reading"),
+    ("server", "there are no clients and servers"),
+    ("showcmd", "there is none"),
+    ("status-interval", "there is none; flysch gstat shows what the providers of a rig do"),
+    ("terse-version", NO_TERSE),
+    ("warnings-fatal", "there is none: what fio warns of is mostly an error"),
+];
+
+/// In the place of fio's old format.
+const NO_TERSE: &str = "there is no terse output: --csv FILE has a row per job and direction";
+
+/// What there is in the place of the option `name` of the program fio, if it is one.
+pub fn in_place_of(name: &str) -> Option<&'static str> {
+    OF_FIO_ITSELF.iter().find(|(known, _)| *known == name).map(|(_, place)| *place)
+}
+
+/// Names of options of the program fio.
+pub fn of_fio_itself() -> impl Iterator<Item = &'static str> {
+    OF_FIO_ITSELF.iter().map(|(name, _)| *name)
 }
 
 /// All names, including aliases.

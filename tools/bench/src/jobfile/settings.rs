@@ -8,8 +8,8 @@ use flysch_api::count::counted;
 
 use super::values::{
     amount, block, bounded, by_direction, bytes, distribution, each, error_lists, fixed, flag,
-    kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, span, spans, split,
-    steady, times, tolerance, verify_pattern, whole_seconds,
+    kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, share, span, spans,
+    split, steady, times, tolerance, verify_pattern, whole_seconds,
 };
 use crate::iolog::{ReadError, ReadOptions, Replay};
 use crate::random::{Random, mix};
@@ -25,6 +25,9 @@ const NUMJOBS_MAX: u64 = 4096;
 /// Maximum segments per request.
 const SEGMENTS_MAX: u64 = 4096;
 
+/// Longest window and ramp of a steady state, seconds: 30 days, each with a measurement.
+const WINDOW_MAX: u64 = 30 * 86_400;
+
 /// Most zones that a limit may name.
 const OPEN_MAX: u64 = 4096;
 
@@ -38,6 +41,22 @@ enum ZoneMode {
     Strided,
     /// Those of a zoned disk.
     Zoned,
+}
+
+/// What the options of block sizes say, by direction. As in fio bssplit comes before bsrange, and
+/// that before bs, in whatever order they are given.
+#[derive(Clone, Debug, Default)]
+struct Sizes {
+    fixed: [Option<BlockSize>; 3],
+    range: [Option<BlockSize>; 3],
+    split: [Option<BlockSize>; 3],
+}
+
+impl Sizes {
+    /// The block size of the direction with this index, if one is given.
+    fn get(&self, index: usize) -> Option<&BlockSize> {
+        [&self.split, &self.range, &self.fixed].into_iter().find_map(|all| all[index].as_ref())
+    }
 }
 
 /// The parsed options of one job.
@@ -82,6 +101,9 @@ pub struct Settings {
     /// The queue depth was given on the command line.
     pub(super) depth_is_meant: bool,
     rw: (Mix, bool, i64),
+    sizes: Sizes,
+    /// The order between random jumps (`rw_sequencer`) is that the same place comes again.
+    is_identical: bool,
     read_percent: u32,
     each_once: bool,
     distribution: Distribution,
@@ -121,6 +143,8 @@ impl Default for Settings {
             synchronous: None,
             depth_is_meant: false,
             rw: (Mix::Only(Direction::Read), false, 0),
+            sizes: Sizes::default(),
+            is_identical: false,
             read_percent: 50,
             each_once: true,
             distribution: Distribution::Uniform,
@@ -168,15 +192,18 @@ impl Settings {
             "name" => work.name = text()?.to_string(),
             "kb_base" => self.base = kilo_base(text()?)?,
             "rw" => self.rw = pattern(text()?)?,
-            "rw_sequencer" if text()? != "sequential" => {
-                return Err(format!("`{}` is not supported; use sequential", text()?));
+            "rw_sequencer" => {
+                self.is_identical = match text()? {
+                    "sequential" => false,
+                    "identical" => true,
+                    other => return Err(format!("`{other}` is not one of sequential, identical")),
+                }
             }
-            "rw_sequencer" => {}
-            "rwmixread" => self.read_percent = bounded(number()?, 0, 100)? as u32,
-            "rwmixwrite" => self.read_percent = 100 - bounded(number()?, 0, 100)? as u32,
-            "bs" => each(&mut work.block_size, text()?, |part| fixed(part, base))?,
-            "bsrange" => each(&mut work.block_size, text()?, |part| range(part, base))?,
-            "bssplit" => each(&mut work.block_size, text()?, |part| split(part, base))?,
+            "rwmixread" => self.read_percent = share(text()?, base)?,
+            "rwmixwrite" => self.read_percent = 100 - share(text()?, base)?,
+            "bs" => each(&mut self.sizes.fixed, text()?, |part| fixed(part, base))?,
+            "bsrange" => each(&mut self.sizes.range, text()?, |part| range(part, base))?,
+            "bssplit" => each(&mut self.sizes.split, text()?, |part| split(part, base))?,
             "ba" => {
                 for (index, part) in by_direction(text()?)? {
                     work.align[index] = Some(block(part, base)?);
@@ -199,7 +226,12 @@ impl Settings {
                 let size = amount(text()?, base)?;
                 self.file_size = Some(size).filter(|&size| size != Amount::Bytes(0));
             }
-            "io_size" => self.io_size = Some(amount(text()?, base)?),
+            "io_size" => {
+                let size = amount(text()?, base)?;
+                // 0 is fio's default, which is the size.
+                self.io_size = Some(size)
+                    .filter(|size| !matches!(size, Amount::Bytes(0) | Amount::Percent(0)));
+            }
             _ => return self.apply_time(name, value),
         }
         self.settle();
@@ -275,9 +307,11 @@ impl Settings {
             "verify" => self.method = method(text()?)?,
             "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
             "verify_dump" => self.verify.dump = flag(value)?,
-            // A device has an end: until there is no more room is all of it.
-            "fill_device" if flag(value)? => self.size = None,
-            "fill_device" => {}
+            // As in fio a size is the bound all the same; without one it is all of the device,
+            // which has an end.
+            "fill_device" => {
+                flag(value)?;
+            }
             "do_verify" => self.verify.read_back = flag(value)?,
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,
@@ -341,8 +375,12 @@ impl Settings {
                 steady(text?, self.base, &mut self.steady.1)?;
                 self.steady.0 = true;
             }
-            "steadystate_duration" => self.steady.1.window_seconds = whole_seconds(text?)?,
-            "steadystate_ramp_time" => self.steady.1.ramp_seconds = whole_seconds(text?)?,
+            "steadystate_duration" => {
+                self.steady.1.window_seconds = bounded(whole_seconds(text?)?, 0, WINDOW_MAX)?;
+            }
+            "steadystate_ramp_time" => {
+                self.steady.1.ramp_seconds = bounded(whole_seconds(text?)?, 0, WINDOW_MAX)?;
+            }
             "steadystate_check_interval" => {
                 self.steady.1.interval_seconds = bounded(whole_seconds(text?)?, 1, 86_400)?;
             }
@@ -477,6 +515,12 @@ impl Settings {
         Ok(())
     }
 
+    /// What follows comes before the block sizes so far, whichever options gave them.
+    pub(super) fn settle_sizes(&mut self) {
+        let fixed = [0, 1, 2].map(|index| self.sizes.get(index).cloned());
+        self.sizes = Sizes { fixed, ..Sizes::default() };
+    }
+
     /// Updates settings that depend on several options.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
@@ -485,6 +529,11 @@ impl Settings {
             Mix::ReadWrite { .. } => Mix::ReadWrite { read_percent },
             other => other,
         };
+        for (index, size) in self.workload.block_size.iter_mut().enumerate() {
+            if let Some(given) = self.sizes.get(index) {
+                size.clone_from(given);
+            }
+        }
         let (each_once, distribution) = (self.each_once, self.distribution.clone());
         self.workload.order = if random {
             Order::Random { each_once, distribution, run: modifier.clamp(1, 1 << 30) as u32 }
@@ -514,6 +563,11 @@ impl Settings {
         if let Some(what) = self.zone_contradiction() {
             return needs(what);
         }
+        // It is about the requests between random jumps, and without a number there are none.
+        let (_, is_random, modifier) = self.rw;
+        if self.is_identical && is_random && modifier > 1 {
+            return needs("rw_sequencer=identical is not supported with a number behind rw");
+        }
         match &self.distribution {
             Distribution::Sequence { blocks, .. } if blocks.is_empty() => {
                 needs("random_sequence_stride is for random_distribution=sequence:...")
@@ -533,6 +587,14 @@ impl Settings {
         }
     }
 
+    /// Whether random blocks would come once if it were not for their alignment.
+    pub(super) fn repeats_by_alignment(&self) -> bool {
+        let uniform = Distribution::Uniform;
+        matches!(&self.workload.order, Order::Random { each_once: true, distribution, .. }
+            if *distribution == uniform)
+            && self.workload.is_aligned_apart()
+    }
+
     /// What is wrong with the options of zones together.
     fn zone_contradiction(&self) -> Option<&'static str> {
         let amounts = [Some(self.offset), Some(self.offset_increment), self.size, self.io_size];
@@ -541,6 +603,11 @@ impl Settings {
         match self.zone_mode {
             ZoneMode::Strided if self.strides.size == 0 => {
                 Some("zonemode=strided needs a zonesize")
+            }
+            ZoneMode::None
+                if [self.strides.size, self.strides.range, self.strides.skip] != [0; 3] =>
+            {
+                Some("zonesize, zonerange and zoneskip need a zonemode: strided or zbd")
             }
             ZoneMode::None | ZoneMode::Strided => {
                 let is_one = amounts.iter().flatten().any(counts_zones);

@@ -166,8 +166,11 @@ fn bad_values_are_named_with_line_and_choice() {
         ("direct=1\nstonewall=2", "neither 0 nor 1"),
         ("exec_prerun=rm", "jobs cannot start programs"),
         ("percentage_random=50", "not supported"),
+        ("rwmixread=70%", "it is a percentage as it is: write 70"),
+        ("random_distribution=zipf:1.2,zipf:0.8", "a list by direction"),
+        ("profile=tiobench", "write those into a job file"),
         ("random_distribution=zoned:50/50", "add up to 50"),
-        ("rw_sequencer=identical", "not supported"),
+        ("rw=randread:8\nrw_sequencer=identical", "not supported"),
         ("size=${FLYSCH_NO_SUCH_VARIABLE}", "FLYSCH_NO_SUCH_VARIABLE is not set"),
         ("[broken", "closing bracket"),
         ("two words", "not an option"),
@@ -238,6 +241,12 @@ fn includes_are_relative_to_the_file_that_includes() {
     assert_eq!((job.settings.workload.depth, job.options["bs"].as_str()), (7, "64k"));
     std::fs::write(path("loop.fio"), "[a]\ninclude loop.fio\n").unwrap();
     let error = JobFile::read(&path("loop.fio"), &[]).unwrap_err().to_string();
+    assert!(error.ends_with("includes itself"), "{error}");
+    for n in 0..18 {
+        let text = format!("include {}.inc\n", n + 1);
+        std::fs::write(path(&format!("{n}.inc")), text).unwrap();
+    }
+    let error = JobFile::read(&path("0.inc"), &[]).unwrap_err().to_string();
     assert!(error.contains("more than 16 nested includes"), "{error}");
 }
 
@@ -380,4 +389,164 @@ fn fio_takes_what_we_take() {
         let ours = JobFile::read(&path, &[]);
         assert_eq!((fio.status.success(), ours.is_ok()), (good, good), "{text}: {ours:?}");
     }
+}
+
+/// As in fio, whose seeds have the number of the thread in them.
+#[test]
+fn each_worker_of_a_file_has_random_numbers_of_its_own() {
+    for seed in ["", "randseed=7\n", "randrepeat=0\n"] {
+        let text = format!(
+            "[global]\nrw=randwrite\nstartdelay=0-1h\n{seed}[a]\nnumjobs=2\n[b]\n[c]\nstonewall\n"
+        );
+        let file = parse(&text).unwrap();
+        let workers = file.jobs.iter().flat_map(|job| job.workers(1 << 30, 512).unwrap());
+        let workers: Vec<_> = workers.collect();
+        let mut seeds: Vec<u64> = workers.iter().map(|worker| worker.seed).collect();
+        let mut delays: Vec<_> = workers.iter().map(|worker| worker.start_delay).collect();
+        // The first is what it was given, so that runs of one job can be repeated.
+        if !seed.contains("repeat") {
+            assert_eq!(seeds[0], if seed.is_empty() { 0x89 } else { 7 });
+            let again = parse(&text).unwrap();
+            let again = again.jobs.iter().flat_map(|job| job.workers(1 << 30, 512).unwrap());
+            assert_eq!(again.map(|worker| worker.seed).collect::<Vec<_>>(), seeds);
+        }
+        seeds.sort_unstable();
+        seeds.dedup();
+        delays.sort_unstable();
+        delays.dedup();
+        assert_eq!((seeds.len(), delays.len()), (4, 4), "{seed}");
+    }
+}
+
+#[test]
+fn fill_device_does_not_go_beyond_a_size() {
+    let size = |options: &str| one(options).unwrap().workers(1 << 30, 512).unwrap()[0].size;
+    assert_eq!(size("size=1m\nfill_device=1"), Some(1 << 20));
+    assert_eq!(size("fill_device=1\nsize=1m"), Some(1 << 20));
+    assert_eq!(size("filesize=2m\nfill_device"), Some(2 << 20));
+    assert_eq!(size("fill_device=1"), Some(1 << 30));
+}
+
+#[test]
+fn zones_without_a_zonemode_are_refused() {
+    for options in ["zonesize=64k", "zoneskip=64k", "zonerange=1m", "zonemode=none\nzonesize=4k"] {
+        assert!(one(options).unwrap_err().contains("need a zonemode"), "{options}");
+    }
+    assert!(one("zonesize=0\nzoneskip=0").is_ok());
+}
+
+/// The result of each is what fio 3.33 does with it.
+#[test]
+fn bssplit_comes_before_bsrange_and_that_before_bs() {
+    let split = BlockSize::Split(vec![(4096, 50), (16_384, 50)]);
+    let range = BlockSize::Range { min: 1024, max: 4096 };
+    for (options, expected) in [
+        ("bs=8k\nbsrange=1k-4k", &range),
+        ("bsrange=1k-4k\nbs=8k", &range),
+        ("bssplit=4k/50:16k/50\nbs=8k", &split),
+        ("bssplit=4k/50:16k/50\nbsrange=1k-2k", &split),
+        ("bs=8k\nbs=16k", &BlockSize::Fixed(16_384)),
+    ] {
+        assert_eq!(settings(options).workload.block_size[0], *expected, "{options}");
+    }
+    let some = settings("bsrange=1k-4k,\nbs=8k").workload.block_size;
+    assert_eq!(some, [range, BlockSize::Fixed(8192), BlockSize::Fixed(8192)]);
+    // What is given beside a job file is meant.
+    let overrides = [("bs".to_string(), Some("8k".to_string()))];
+    let text = "[a]\nbssplit=4k/50:16k/50\nbsrange=1k-4k\n";
+    let file = JobFile::parse(text, Path::new("a.fio"), &overrides).unwrap();
+    assert_eq!(file.jobs[0].settings.workload.block_size[1], BlockSize::Fixed(8192));
+}
+
+#[test]
+fn more_buffers_than_memory_are_refused() {
+    let error = parse("[a]\nioengine=libaio\niodepth=32768\nbs=1g\nnumjobs=4\n").unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("a: iodepth=32768 x bs=1g x numjobs=4 are"), "{error}");
+    // All that run at the same time count.
+    let jobs: String = (0..400).map(|n| format!("[{n}]\nbs=1g\n")).collect();
+    assert!(parse(&jobs).unwrap_err().to_string().contains("buffers"));
+    let one = [("bs", "1m"), ("iodepth", "2")]
+        .map(|(name, value)| (name.to_string(), Some(value.to_string())));
+    assert!(JobFile::of_options("a", &one).is_ok());
+    let error = one_error("steadystate=iops:5%\nsteadystate_duration=18446744073");
+    assert!(error.contains("is not in the range"), "{error}");
+}
+
+fn one_error(options: &str) -> String {
+    one(options).unwrap_err()
+}
+
+#[test]
+fn writes_of_another_kind_are_refused() {
+    for option in ["sg_write_mode=write_same", "sg_write_mode=verify", "write_mode=zeroes"] {
+        assert!(one_error(option).contains("of one range each"), "{option}");
+    }
+    assert!(one("sg_write_mode=write\nwrite_mode=write").is_ok());
+}
+
+/// fio does the same with them as without.
+#[test]
+fn options_that_change_nothing_are_taken() {
+    for options in [
+        "percentage_random=100",
+        "percentage_random=100,100,100",
+        "rw=randread\nrw_sequencer=identical",
+        "rw=rw\nrw_sequencer=identical",
+        "rw=read:8k\nrw_sequencer=identical",
+    ] {
+        assert!(one(options).is_ok(), "{options}: {:?}", one(options).err());
+    }
+    for (options, why) in [
+        ("percentage_random=100,0", "not Flysch's"),
+        ("percentage_random=100,100,100,100", "not Flysch's"),
+        ("rw=randread:4\nrw_sequencer=identical", "not supported"),
+        ("rw_sequencer=other", "is not one of sequential, identical"),
+    ] {
+        assert!(one_error(options).contains(why), "{options}");
+    }
+}
+
+#[test]
+fn files_are_read_whatever_their_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let read = |path: &Path| JobFile::read(path, &[]).map_err(|error| error.to_string());
+    let bom = write("bom.fio", b"\xef\xbb\xbf[a]\nrw=read\n");
+    assert_eq!(read(&bom).unwrap().jobs[0].name, "a");
+    write("part.inc", b"[a]\nrw=write\n");
+    let tab = write("tab.fio", b"include\tpart.inc\n");
+    assert_eq!(read(&tab).unwrap().jobs.len(), 1);
+    for (name, text, expected) in [
+        ("latin.fio", b"[a]\n; gr\xfc\xdfe\n".as_slice(), ":2: what is here is not UTF-8 text"),
+        ("nul.fio", b"[a]\nrw=re\0ad\n", ":2: the control character \\u{0} is not"),
+        ("self.fio", b"[a]\ninclude self.fio\n", ":2: `"),
+    ] {
+        let error = read(&write(name, text)).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\0'), "{error}");
+        assert!(error.matches(name).count() <= 2, "{error}");
+    }
+    write("b.inc", b"include a.inc\n");
+    let error = read(&write("a.inc", b"include b.inc\n")).unwrap_err();
+    assert!(error.contains("includes itself"), "{error}");
+}
+
+#[test]
+fn a_name_beside_a_job_file_is_refused() {
+    let overrides = [("name".to_string(), Some("foo".to_string()))];
+    let error = JobFile::parse(ARTICLE, Path::new("a.fio"), &overrides).unwrap_err().to_string();
+    assert!(error.contains("--section"), "{error}");
+}
+
+#[test]
+fn options_of_the_program_fio_are_told_apart() {
+    for (option, there) in [("parse-only", "checked before"), ("output-format=json", "--json")] {
+        let error = one_error(option);
+        assert!(error.contains("program fio") && error.contains(there), "{error}");
+    }
+    assert!(known::of_fio_itself().all(|name| known::find(name).is_none()));
 }

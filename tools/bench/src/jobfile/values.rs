@@ -26,6 +26,15 @@ pub(super) fn bounded(number: u64, min: u64, max: u64) -> Result<u64, String> {
     Err(format!("{number} is not in the range {min} to {max}"))
 }
 
+/// A share in percent, as fio has it: without a sign.
+pub(super) fn share(text: &str, base: KiloBase) -> Result<u32, String> {
+    if let Some(number) = text.strip_suffix('%') {
+        return Err(format!("`{text}`: it is a percentage as it is: write {number}"));
+    }
+    let share = parse_size(text, base).map_err(|error| error.to_string())?;
+    Ok(bounded(share, 0, 100)? as u32)
+}
+
 pub(super) fn kilo_base(text: &str) -> Result<KiloBase, String> {
     match text {
         "1024" => Ok(KiloBase::Binary),
@@ -72,12 +81,12 @@ pub(super) fn block(text: &str, base: KiloBase) -> Result<u32, String> {
 /// Sets one value per direction from `read,write,trim`: a missing part at the end repeats the
 /// last, an empty part leaves its direction alone.
 pub(super) fn each(
-    sizes: &mut [BlockSize; 3],
+    sizes: &mut [Option<BlockSize>; 3],
     text: &str,
     parse: impl Fn(&str) -> Result<BlockSize, String>,
 ) -> Result<(), String> {
     for (index, part) in by_direction(text)? {
-        sizes[index] = parse(part)?;
+        sizes[index] = Some(parse(part)?);
     }
     Ok(())
 }
@@ -156,6 +165,9 @@ pub(super) fn distribution(text: &str, base: KiloBase) -> Result<Distribution, S
         number.filter(|number| number.is_finite() && *number > 0.0)
     };
     match name {
+        "zipf" | "pareto" | "normal" if value.contains(',') => Err(format!(
+            "`{text}` is a list by direction, which only zoned and zoned_abs take: give one for all"
+        )),
         "zipf" | "pareto" | "normal" if value.contains(':') => {
             Err(format!("`{value}` has a centre, which is not supported: leave it out"))
         }

@@ -23,6 +23,12 @@ impl Map {
         self.units
     }
 
+    /// Frees the first `units`, at most as many as it was made for.
+    pub(super) fn begin(&mut self, units: u64) {
+        self.units = units;
+        self.clear();
+    }
+
     /// Takes up to `count` free neighbours, the first free ones at or after `start`; starts a new
     /// pass if none is left.
     pub(super) fn take(&mut self, start: u64, count: u64) -> (u64, u64) {
@@ -80,16 +86,19 @@ impl Map {
 
     /// Frees all units; the bits beyond the last unit and word are never free.
     fn clear(&mut self) {
-        self.taken.fill(0);
-        self.full.fill(0);
+        free_first(&mut self.taken, self.units);
+        free_first(&mut self.full, self.units.div_ceil(64));
         self.left = self.units;
-        let words = self.taken.len();
-        if !self.units.is_multiple_of(64) {
-            self.taken[words - 1] = u64::MAX << (self.units % 64);
-        }
-        if !words.is_multiple_of(64) {
-            let last = self.full.len() - 1;
-            self.full[last] = u64::MAX << (words % 64);
-        }
+    }
+}
+
+/// Clears the first `count` bits of `words`, and sets those behind.
+fn free_first(words: &mut [u64], count: u64) {
+    let whole = (count / 64) as usize;
+    let (free, rest) = words.split_at_mut(whole);
+    free.fill(0);
+    rest.fill(u64::MAX);
+    if let Some(word) = rest.first_mut() {
+        *word = u64::MAX << (count % 64);
     }
 }

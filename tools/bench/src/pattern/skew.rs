@@ -23,6 +23,11 @@ impl Zipf {
         Self { n, theta, low, high, cut }
     }
 
+    /// The same over `n` ranks.
+    pub(super) fn over(&self, n: u64) -> Self {
+        Self::new(n, self.theta)
+    }
+
     pub(super) fn sample(&self, random: &mut Random) -> u64 {
         loop {
             let u = self.high + random.fraction() * (self.low - self.high);
@@ -63,6 +68,11 @@ impl Pareto {
         Self { n, power: h.ln() / (1.0 - h).ln() }
     }
 
+    /// The same over `n` ranks.
+    pub(super) fn over(&self, n: u64) -> Self {
+        Self { n, power: self.power }
+    }
+
     pub(super) fn sample(&self, random: &mut Random) -> u64 {
         ((self.n as f64 * random.fraction().powf(self.power)) as u64).min(self.n - 1)
     }
@@ -79,6 +89,11 @@ pub(super) struct Bell {
 impl Bell {
     pub(super) fn new(n: u64, percent: f64) -> Self {
         Self { n, deviation: (n as f64 * percent / 100.0).min(n as f64 / 2.0) }
+    }
+
+    /// The same over `n` ranks.
+    pub(super) fn over(&self, n: u64) -> Self {
+        Self { n, deviation: self.deviation * n as f64 / self.n as f64 }
     }
 
     pub(super) fn sample(&self, random: &mut Random) -> u64 {

@@ -5,7 +5,11 @@ use crate::workload::{Direction, Stretch, StretchSize};
 
 /// The stretches of each direction, in units of the shortest request.
 #[derive(Debug)]
-pub(super) struct Stretches([Vec<Part>; 3]);
+pub(super) struct Stretches {
+    parts: [Vec<Part>; 3],
+    /// Units of the region; the device may end before it.
+    units: u64,
+}
 
 /// A stretch: the cumulative share, its first unit and its number of units.
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +41,20 @@ impl Stretches {
             };
             zones.iter().map(part).collect()
         };
-        Self([place(&zones[0]), place(&zones[1]), place(&zones[2])])
+        Self { parts: [place(&zones[0]), place(&zones[1]), place(&zones[2])], units: all }
+    }
+
+    /// From now on only the first `units` are there: those behind fold onto them.
+    pub(super) fn limit(&mut self, units: u64) {
+        self.units = units;
     }
 
     /// A unit for the next request.
     pub(super) fn pick(&self, direction: Direction, random: &mut Random) -> u64 {
-        let parts = &self.0[direction.index()];
+        let parts = &self.parts[direction.index()];
         let total = parts.last().map_or(1, |part| part.until.max(1));
         let drawn = random.below(u64::from(total)) as u32;
         let part = parts.iter().find(|part| drawn < part.until).or(parts.last());
-        part.map_or(0, |part| part.first + random.below(part.units))
+        part.map_or(0, |part| (part.first + random.below(part.units)) % self.units)
     }
 }

@@ -10,7 +10,7 @@ fn workload(mix: Mix, order: Order, block_size: BlockSize) -> Workload {
 }
 
 fn steps(workload: &Workload, offset: u64, size: u64, count: usize) -> Vec<Step> {
-    let mut pattern = Pattern::new(workload, offset, size);
+    let mut pattern = Pattern::new(workload, (offset, size), offset + size);
     (0..count).map(|_| pattern.step()).collect()
 }
 
@@ -58,7 +58,7 @@ fn random_with_map_covers_each_block_once_per_pass() {
     for size in sizes {
         for region in [1u64 << 20, 67 * 4096, 131_072] {
             let job = workload(Mix::Only(Direction::Write), RANDOM, size.clone());
-            let mut pattern = Pattern::new(&job, 0, region);
+            let mut pattern = Pattern::new(&job, (0, region), region);
             for pass in 0..3 {
                 let mut seen = vec![false; (region / 4096) as usize];
                 let mut covered = 0;
@@ -195,6 +195,117 @@ fn strides_leave_gaps() {
     for pair in steps(&job, 0, 200_000, 100).chunks(4) {
         let zones: Vec<u64> = pair.iter().map(|step| step.offset / 49_152).collect();
         assert!(zones[0] == zones[1] && zones[2] == zones[3] && zones[1] != zones[2], "{zones:?}");
+    }
+}
+
+/// Whatever the order, requests have lengths of their own direction; each block of each direction
+/// comes once in a pass of it.
+#[test]
+fn mixed_directions_keep_their_own_sizes() {
+    let mix = Mix::ReadWrite { read_percent: 50 };
+    let free = Order::Random { each_once: false, distribution: Distribution::Uniform, run: 3 };
+    let zipf = Order::Random { each_once: true, distribution: Distribution::Zipf(1.2), run: 1 };
+    for order in [RANDOM, free, zipf, Order::Sequential { gap: 0 }] {
+        let mut job = workload(mix, order.clone(), BlockSize::Fixed(4096));
+        job.block_size[1] = BlockSize::Fixed(65_536);
+        let mut seen = [vec![], vec![]];
+        // 16 blocks of writes, and some more.
+        for step in steps(&job, 0, 16 * 65_536 + 8192, 30) {
+            let index = step.direction.index();
+            assert_eq!(step.length, [4096, 65_536][index], "{order:?}");
+            assert!(step.offset + u64::from(step.length) <= 16 * 65_536 + 8192);
+            seen[index].push(step.offset);
+        }
+        if order == RANDOM {
+            seen[1].truncate(16);
+            seen[1].sort_unstable();
+            assert!(seen[1].windows(2).all(|pair| pair[0] < pair[1]));
+        }
+        job.block_size[0] = BlockSize::Range { min: 1024, max: 4096 };
+        job.block_size[1] = BlockSize::Range { min: 8192, max: 16_384 };
+        for step in steps(&job, 0, 67 * 1024, 500) {
+            let min = [1024, 8192][step.direction.index()];
+            assert!(step.length >= min && step.length % min == 0, "{step:?} {order:?}");
+            assert!(step.offset + u64::from(step.length) <= 67 * 1024, "{step:?} {order:?}");
+        }
+    }
+}
+
+/// As in fio any alignment other than that of the blocks excludes the map.
+#[test]
+fn an_alignment_of_its_own_lets_blocks_repeat() {
+    for align in [4096, 16_384] {
+        let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(8192));
+        let job = Workload { align: [Some(align); 3], ..job };
+        let offsets: Vec<u64> = steps(&job, 0, 1 << 18, 200).iter().map(|it| it.offset).collect();
+        assert!(offsets.iter().all(|offset| offset % u64::from(align) == 0));
+        let odd = offsets.iter().any(|offset| offset % 8192 != 0);
+        assert_eq!(odd, align < 8192);
+        let mut first: Vec<u64> = offsets[..32].to_vec();
+        first.sort_unstable();
+        first.dedup();
+        assert!(first.len() < 32, "none repeats");
+    }
+    let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(8192));
+    let same = Workload { align: [Some(8192); 3], ..job.clone() };
+    assert_eq!(steps(&job, 0, 1 << 18, 32), steps(&same, 0, 1 << 18, 32));
+}
+
+/// The device ends within the last zone, and the region is only how much is transferred.
+#[test]
+fn strides_go_to_the_end_of_the_device() {
+    let strides = Some(Strides { size: 8192, range: 16_384, skip: 4096 });
+    let distributions =
+        [
+            Distribution::Uniform,
+            Distribution::Zipf(1.2),
+            Distribution::Pareto(0.2),
+            Distribution::Normal(10.0),
+            Distribution::Zoned([const { Vec::new() }; 3].map(|_: Vec<Stretch>| {
+                vec![Stretch { share: 100, size: StretchSize::Percent(100) }]
+            })),
+            Distribution::Sequence { blocks: vec![3, 0, 1, 2], stride: false },
+        ];
+    let orders = distributions.into_iter().flat_map(|distribution| {
+        let once = matches!(distribution, Distribution::Uniform);
+        [once, false].map(|each_once| Order::Random {
+            each_once,
+            distribution: distribution.clone(),
+            run: 1,
+        })
+    });
+    for order in orders.chain([Order::Sequential { gap: 0 }]) {
+        for size in [BlockSize::Fixed(4096), BlockSize::Range { min: 2048, max: 4096 }] {
+            let job = workload(Mix::Only(Direction::Read), order.clone(), size);
+            let job = Workload { strides, ..job };
+            // Zones at 0, 20480 and 40960; of the last one 6144 bytes are there.
+            let mut pattern = Pattern::new(&job, (0, 30_000), 40_960 + 6144);
+            let mut zones = [0; 3];
+            for _ in 0..600 {
+                let step = pattern.step();
+                let (zone, place) = (step.offset / 20_480, step.offset % 20_480);
+                zones[zone as usize] += step.length;
+                assert!(place < 16_384, "{step:?} between zones: {job:?}");
+                let end = step.offset + u64::from(step.length);
+                assert!(end <= 40_960 + 6144, "{step:?} behind the end: {job:?}");
+            }
+            assert!(zones.iter().all(|&bytes| bytes > 100_000), "{zones:?} {job:?}");
+        }
+    }
+}
+
+/// A zone shorter than what is transferred in it is gone through again, each block once.
+#[test]
+fn strides_visit_each_block_of_a_zone_once() {
+    let strides = Some(Strides { size: 24_576, range: 16_384, skip: 0 });
+    let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(4096));
+    let job = Workload { strides, ..job };
+    let mut pattern = Pattern::new(&job, (0, 1 << 20), 1 << 20);
+    for zone in 0..64 {
+        let mut seen: Vec<u64> = (0..6).map(|_| pattern.step().offset).collect();
+        assert!(seen.iter().all(|offset| offset / 16_384 == zone), "{zone}: {seen:?}");
+        seen[..4].sort_unstable();
+        assert!(seen[..4].windows(2).all(|pair| pair[0] < pair[1]), "{zone}: {seen:?}");
     }
 }
 

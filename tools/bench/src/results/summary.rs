@@ -114,6 +114,7 @@ impl JobResults {
             rw: workload.pattern_name().to_string(),
             bs: sizes(workload),
             block_bytes: workload.block_max(),
+            size_cut: workload.size_wanted.zip(workload.size),
             iodepth: workload.depth,
             latency: workload.latency.target.map(|target| LatencyResults {
                 target_nanos: target.nanos,

@@ -60,7 +60,8 @@ impl Behind {
         if every == 0 || !verify.read_back || !worker.job.writes() {
             return None;
         }
-        let units = usize::try_from(worker.region.size / u64::from(unit)).unwrap_or(RANGES_MAX);
+        let units = usize::try_from((worker.region.end - worker.region.offset) / u64::from(unit))
+            .unwrap_or(RANGES_MAX);
         let ranges = VecDeque::with_capacity(RANGES_MAX.min(units));
         let batch = if batch == 0 { every } else { batch };
         Some(Self { every, batch, writes: 0, left: 0, ranges })
@@ -110,9 +111,14 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, RunError> {
         let intervals = verify.interval.map(u64::from).into_iter();
         let lengths = worker.job.sizes_used().flat_map(lengths_of);
         let align = worker.job.align.into_iter().flatten().map(u64::from);
-        unit = intervals.chain(lengths).chain(align).fold(unit, gcd);
-        if unit < u64::from(verify.method.unit_min()) {
-            let what = "verify needs offsets and block sizes with a larger common divisor";
+        let strides = worker.job.strides.map(|strides| strides.range.saturating_add(strides.skip));
+        unit = intervals.chain(lengths).chain(align).chain(strides).fold(unit, gcd);
+        let unit_min = verify.method.unit_min();
+        if unit < u64::from(unit_min) {
+            let what = match verify.interval.is_some_and(|interval| interval < unit_min) {
+                true => "verify_interval is too short for a header and the checksum of the method",
+                false => "verify needs offsets and block sizes with a larger common divisor",
+            };
             return Err(RunError::Invalid { job: worker.job.name.clone(), what });
         }
         if !verify.form().fits(unit) {
@@ -142,7 +148,7 @@ fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, RunEr
     let is_writer = |w: &&Worker<'_>| w.job.writes() && w.job.verify.is_some();
     let Some(first) = workers.iter().find(is_writer) else { return Ok(None) };
     let regions = workers.iter().filter(is_writer).map(|w| w.region);
-    let ranges = joined(regions.map(|region| (region.offset, region.size)));
+    let ranges = joined(regions.map(|region| (region.offset, region.end - region.offset)));
     let bytes: u64 = ranges.iter().map(|(_, bytes)| bytes).sum();
     if bytes / u64::from(unit) > UNITS_MAX {
         let what = "verify keeps 8 bytes per unit and would need over 1 GiB; use a smaller size \

@@ -14,6 +14,8 @@ use crate::zones::Zones;
 pub(super) struct Region {
     pub(super) offset: u64,
     pub(super) size: u64,
+    /// End of what its requests may touch: strides go on behind the region.
+    pub(super) end: u64,
 }
 
 /// Checks every assignment against its lane and gives each worker its buffers.
@@ -45,7 +47,8 @@ pub(super) fn prepare<'a, D: BlockDevice>(
                     return invalid("a replayed log cannot be verified: leave verify out");
                 }
                 replaying::check(&job.name, replay, lane.geometry())?;
-                Region { offset: 0, size: lane.geometry().bytes() }
+                let size = lane.geometry().bytes();
+                Region { offset: 0, size, end: size }
             }
         };
         let address = lane.memory().address();
@@ -98,8 +101,7 @@ pub(super) fn once(job: &Workload) -> Option<u64> {
     else {
         return None;
     };
-    let widest = job.align.into_iter().flatten().max();
-    Some(u64::from(job.block_min().max(widest.unwrap_or(0)).max(1)))
+    (!job.is_aligned_apart()).then(|| u64::from(job.block_min().max(1)))
 }
 
 /// The bytes that stretches take, as far as they are not a share of the region.
@@ -117,8 +119,13 @@ impl Region {
         let geometry = lane.geometry();
         let name = || job.name.clone();
         let block_size = geometry.block_size;
-        let offset = [("offset", job.offset)];
-        let aligns = job.align.into_iter().flatten();
+        let gap = match job.order {
+            Order::Sequential { gap } => gap.unsigned_abs(),
+            Order::Random { .. } => 0,
+        };
+        let offset = [("offset", job.offset), ("the gap behind the colon of rw,", gap)];
+        let is_random = matches!(job.order, Order::Random { .. });
+        let aligns = job.align.into_iter().flatten().filter(|_| is_random);
         let align = aligns.clone().map(|align| ("blockalign", u64::from(align)));
         let sizes = job.sizes_used().flat_map(|size| match size {
             BlockSize::Split(parts) => {
@@ -129,7 +136,8 @@ impl Region {
             }
         });
         for (what, value) in offset.into_iter().chain(align).chain(sizes) {
-            if value % u64::from(block_size) != 0 || (value == 0 && what != "offset") {
+            let may_be_none = offset.iter().any(|(known, _)| *known == what);
+            if value % u64::from(block_size) != 0 || (value == 0 && !may_be_none) {
                 return Err(RunError::Misaligned { job: name(), what, value, block_size });
             }
         }
@@ -155,7 +163,29 @@ impl Region {
             return Err(RunError::Invalid { job: name(), what });
         }
         let size = size - size % u64::from(block_size);
-        Ok(Self { offset: job.offset, size: whole(job, size, device - job.offset) })
+        Self::check_strides(job, size, block_size)?;
+        let size = whole(job, size, device - job.offset);
+        let end = if job.strides.is_some() { device } else { job.offset + size };
+        Ok(Self { offset: job.offset, size, end })
+    }
+
+    /// Whether requests fit zones with strides: random ones lie within them, and the zones begin at
+    /// blocks of the device.
+    fn check_strides(job: &Workload, size: u64, block_size: u32) -> Result<(), RunError> {
+        let Some(strides) = job.strides else { return Ok(()) };
+        let value = strides.range.saturating_add(strides.skip);
+        if !value.is_multiple_of(block_size.into()) {
+            let (job, what) = (job.name.clone(), "zonerange with zoneskip");
+            return Err(RunError::Misaligned { job, what, value, block_size });
+        }
+        let least = job.sizes_used().map(BlockSize::min).chain(job.align.into_iter().flatten());
+        let is_random = matches!(job.order, Order::Random { .. });
+        if is_random && strides.range.min(size) < u64::from(least.max().unwrap_or(0)) {
+            let what = "zonerange (or zonesize, which stands in its place) is shorter than a \
+                        request, so that no random request fits into a zone";
+            return Err(RunError::Invalid { job: job.name.clone(), what });
+        }
+        Ok(())
     }
 
     /// The whole zones of it, if the job goes by zones.
@@ -183,6 +213,6 @@ impl Region {
         if mode.job_open_max > 0 && mode.open_max.max(limit) == 0 {
             return invalid("job_max_open_zones needs max_open_zones, or a disk with such a limit");
         }
-        Ok(Self { offset, size })
+        Ok(Self { offset, size, end: offset + size })
     }
 }

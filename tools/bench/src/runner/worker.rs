@@ -96,17 +96,31 @@ impl Goal {
         let size = job.size.map_or(region.size, |size| size.min(region.size));
         let whole = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(size);
         let bytes = match with_gaps(job, region) {
-            Some(pass) if whole <= region.size => whole.min(pass).saturating_mul(passes),
-            Some(pass) => pass.saturating_mul(passes).max(whole),
+            // An io_size is reached whatever the gaps.
+            Some(pass) => {
+                let least = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(0);
+                whole.min(pass).saturating_mul(passes).max(least)
+            }
             None => whole.min(size).saturating_mul(passes).max(whole),
         };
-        let bytes = bytes - bytes % once(job).unwrap_or(1);
+        let bytes = reached(job, region, bytes);
         let requests = job.requests_max.map(|count| count.saturating_mul(passes));
         let unlimited = job.time_based || (requests.is_some() && job.io_size.is_none());
         Self {
             bytes: if unlimited { u64::MAX } else { bytes },
             requests: requests.filter(|_| !job.time_based).unwrap_or(u64::MAX),
         }
+    }
+}
+
+impl Goal {
+    /// What is left when the first of several passes is over that end with a flush each, and the
+    /// bytes of a pass; 0 if there is only one, or no flush.
+    fn passes(self, job: &Workload) -> (u64, u64) {
+        let loops = u64::from(job.loops.max(1));
+        let flushes = job.flush_at_end && job.writes() && self.bytes < u64::MAX;
+        let pass = if flushes { self.bytes / loops } else { 0 };
+        (pass * (loops - 1), pass)
     }
 }
 
@@ -130,6 +144,15 @@ enum Phase {
     Done,
 }
 
+/// As much of `bytes` as is reached: the last request goes beyond them, but where each block comes
+/// once, a rest that is shorter than a request begins no further pass, as in fio.
+fn reached(job: &Workload, region: Region, bytes: u64) -> u64 {
+    let Some(block) = once(job).filter(|_| job.strides.is_none()) else { return bytes };
+    let pass = (region.size - region.size % block).max(block);
+    let rest = bytes % pass;
+    if bytes > pass && rest < u64::from(job.block_max()) { bytes - rest } else { bytes }
+}
+
 /// Bytes that a pass with gaps transfers, if there are gaps: the region is traversed once.
 fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
     let (Order::Sequential { gap }, Mix::Only(direction)) = (&job.order, job.mix) else {
@@ -141,6 +164,15 @@ fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
     let count = region.size / (length + gap);
     let rest = (region.size - count * (length + gap)).min(length);
     Some(count * length + rest)
+}
+
+/// Passes after which a sequence with gaps ends, where it is not known before how many bytes those
+/// are: several directions, or several lengths.
+fn gapped_passes(job: &Workload, region: Region) -> Option<u32> {
+    let has_gaps = matches!(job.order, Order::Sequential { gap } if gap > 0);
+    let by_bytes = job.time_based || job.io_size.is_some_and(|bytes| Some(bytes) != job.size);
+    let is_open = has_gaps && !by_bytes && job.strides.is_none();
+    (is_open && with_gaps(job, region).is_none()).then_some(job.loops.max(1))
 }
 
 impl Phase {
@@ -158,6 +190,8 @@ struct Flushing {
     /// The next request is a flush, once everything before it has completed.
     wanted: bool,
     in_flight: bool,
+    /// There was one.
+    has_been: bool,
 }
 
 /// The state of one worker.
@@ -182,6 +216,8 @@ pub(super) struct Worker<'a> {
     is_plain: bool,
     phase: Phase,
     bytes_left: u64,
+    /// A pass is over, and flushed, when no more than this is left; and bytes of a pass.
+    pass: (u64, u64),
     requests_left: u64,
     flushing: Flushing,
     pacer: Option<Box<Pacer>>,
@@ -218,7 +254,7 @@ impl<'a> Worker<'a> {
             region,
             id,
             lane_slot,
-            pattern: Pattern::new(job, region.offset, region.size),
+            pattern: Pattern::new(job, (region.offset, region.size), region.end),
             free: (0..slots.len() as u16).rev().collect(),
             parked: Vec::with_capacity(slots.len()),
             depth: slots.len(),
@@ -228,6 +264,7 @@ impl<'a> Worker<'a> {
             is_plain: true,
             phase: Phase::Delayed,
             bytes_left: goal.bytes,
+            pass: goal.passes(job),
             requests_left: goal.requests,
             flushing: Flushing::default(),
             pacer: None,
@@ -248,6 +285,9 @@ impl<'a> Worker<'a> {
             first: None,
             failures: 0,
         };
+        if let Some(passes) = gapped_passes(job, region) {
+            this.pattern.end_after(passes);
+        }
         if !job.pace.is_free() {
             this.pacer();
         }
@@ -505,6 +545,8 @@ impl<'a> Worker<'a> {
                 self.statistics.runtime_nanos = self.last.nanos_since(self.measured_from);
                 self.flushing.wanted = true;
                 let flush = self.job.flush_at_end && self.job.writes() && self.failure.is_none();
+                // One flush is enough for what was written last.
+                let flush = flush && (self.flushing.writes > 0 || !self.flushing.has_been);
                 self.phase = if flush { Phase::LastFlush } else { self.check_or_end(now) };
             }
             Phase::LastFlush if !self.flushing.wanted && self.in_flight() == 0 => {

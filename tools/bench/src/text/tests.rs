@@ -161,3 +161,24 @@ fn targets_stand_side_by_side_with_ratios() {
     let row = text.lines().find(|line| line.starts_with("a read")).unwrap();
     assert!(row.contains("100.0k (1.00x)") && row.contains("125.0k (1.25x)"), "{text}");
 }
+
+#[test]
+fn short_times_no_requests_and_long_lists_are_told() {
+    let render = |job: JobResults| {
+        let targets = vec![target("file", vec![job])];
+        super::render(&Results { targets, ..Default::default() })
+    };
+    let mut short = job("short", 1, 1000.0);
+    short.runtime_nanos = 312_000;
+    let text = render(short);
+    assert!(text.contains("10 MiB in 312 us"), "{text}");
+    let idle = JobResults { name: "idle".to_string(), ..Default::default() };
+    let text = render(idle);
+    assert!(text.contains("  no I/O\n"), "{text}");
+    let mut wrong = job("wrong", 1, 1000.0);
+    let first = vec!["one".to_string(); 8];
+    let verified = VerifyResults { checked: true, mismatches: 16, first, ..Default::default() };
+    wrong.verified = Some(verified);
+    let text = render(wrong);
+    assert!(text.contains("         and 8 more, which are not listed\n"), "{text}");
+}

@@ -1,5 +1,6 @@
 //! The same jobs on fio and here, over a file: both do as many reads, writes and trims, and as many
-//! bytes of each.
+//! bytes of each; sequences are the same request by request, and random requests have the same
+//! lengths.
 
 use std::path::Path;
 use std::process::Command;
@@ -64,6 +65,18 @@ const JOBS: &[&str] = &[
     "rw=read\nfilesize=256k\nsize=128k",
     "rw=read\nsize=64k\ntime_based",
     "rw=read:8k\nbs=12k\nsize=100k\nnumber_ios=5",
+    "rw=read\nsize=64k\nio_size=0",
+    "rw=read:64k\nsize=1m\nio_size=256k",
+    "rw=rw:64k\nsize=1m\nrwmixread=100\nloops=2",
+    "rw=rw:64k\nsize=1m\nrwmixread=0",
+    // The last request goes beyond io_size.
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=500k",
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=30k",
+    "rw=randwrite\nbs=64k\nsize=1m\nio_size=300k\nloops=3",
+    "rw=randwrite\nbs=64k\nsize=1000k\nio_size=1500k",
+    "rw=randread\nbs=64k\nsize=1000k\nio_size=990k",
+    "rw=randread\nbs=64k\nsize=500k\nio_size=1200k",
+    "rw=randread\nbs=64k\nsize=1m\nio_size=30k\nloops=2",
     // On a disk without zones fio imagines some, as we do.
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k",
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k",
@@ -86,6 +99,86 @@ const JOBS: &[&str] = &[
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\n[b]\nstonewall\nrw=randtrim\nbs=64k\n\
      size=256k\nzonemode=zbd\nzonesize=64k",
 ];
+
+/// Jobs that do the same requests in the same order, on a disk of 16 MiB.
+const SEQUENCES: &[&str] = &[
+    "rw=read\nbs=64k\nsize=2m\nzonemode=strided\nzonesize=256k\nzonerange=1m\nzoneskip=512k",
+    "rw=read\nbs=64k\nsize=4m\nzonemode=strided\nzonesize=1m\nzonerange=3m",
+    "rw=write\nsize=160k\nzonemode=strided\nzonesize=40k\nzonerange=10k",
+    "rw=read\nsize=256k\nzonemode=strided\nzonesize=64k\nzonerange=2k",
+    "rw=read\noffset=1m\nsize=4m\nbs=16k\nzonemode=strided\nzonesize=128k\nzoneskip=1m",
+    // Offsets in percent are rounded up.
+    "rw=read\noffset=33%\nsize=256k",
+    "rw=read\noffset=33%\nsize=256k\nbs=48k",
+    "rw=write\noffset=5k\noffset_increment=7%\nsize=256k",
+];
+
+/// The requests of a log as either program writes it: what, where, how long.
+fn requests(log: &Path) -> Vec<(String, u64, u64)> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let requests = lines.filter_map(|fields| match fields[..] {
+        [_, _, what, offset, length] => {
+            Some((what.to_string(), offset.parse().unwrap(), length.parse().unwrap()))
+        }
+        _ => None,
+    });
+    requests.collect()
+}
+
+/// The requests of a job on fio and here, over a file of 16 MiB; none without fio.
+fn both(job: &str) -> Option<[Vec<(String, u64, u64)>; 2]> {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    let text = |log: &Path| {
+        let (disk, log) = (disk.display(), log.display());
+        format!("[global]\nioengine=psync\nfilename={disk}\nwrite_iolog={log}\n[a]\n{job}\n")
+    };
+    let logs = ["theirs", "ours"].map(|name| folder.path().join(name));
+    fio(folder.path(), &text(&logs[0]))?;
+    ours(&disk, &text(&logs[1]));
+    Some(logs.map(|log| requests(&log)))
+}
+
+/// Jobs whose requests have the same lengths by direction, wherever they are; on 16 MiB.
+const LENGTHS: &[&str] = &[
+    "rw=randrw\nbs=4k,64k\nsize=16m",
+    "rw=rw\nbs=4k,64k\nsize=4m",
+    "rw=randrw\nbsrange=1k-4k,8k-16k\nsize=8m",
+    "rw=randread\nbs=8k\nba=4k\nsize=1m",
+    "rw=randwrite\nbsrange=1k-4k\nbs=8k\nsize=2m",
+    "rw=randwrite\nbssplit=4k/50:16k/50\nbs=8k\nsize=4m",
+    "rw=randread\nzonemode=strided\nzonesize=256k\nzonerange=1m\nzoneskip=2m\nbs=16k\nsize=1m",
+];
+
+#[test]
+fn requests_have_the_same_lengths() {
+    for job in LENGTHS {
+        let Some([theirs, ours]) = both(job) else { return };
+        let lengths = |requests: &[(String, u64, u64)]| {
+            let all = requests.iter().map(|(what, _, length)| (what.clone(), *length));
+            all.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert!(
+            theirs.len() > 40 && lengths(&theirs) == lengths(&ours),
+            "{job}: {:?}, {:?}",
+            lengths(&theirs),
+            lengths(&ours)
+        );
+    }
+}
+
+#[test]
+fn both_do_the_same_sequences() {
+    for job in SEQUENCES {
+        let Some([theirs, ours]) = both(job) else { return };
+        assert!(theirs.len() > 4, "{job}: {}", theirs.len());
+        let differs = theirs.iter().zip(&ours).position(|(theirs, ours)| theirs != ours);
+        let differs = differs.map(|at| (at, &theirs[at], &ours[at]));
+        assert_eq!((differs, theirs.len()), (None, ours.len()), "{job}");
+    }
+}
 
 fn fio(folder: &Path, text: &str) -> Option<Vec<Counts>> {
     let jobs = folder.join("jobs.fio");
@@ -144,6 +237,24 @@ fn both_do_the_same_requests() {
         let text = format!("{global}{job}\n");
         let Some(theirs) = fio(folder.path(), &text) else { return };
         assert_eq!(ours(&path, &text), theirs, "{job}");
+    }
+}
+
+/// A pass of a mixed sequence with gaps is over when one direction is at the end; which it is, and
+/// how far the other has come, is random.
+#[test]
+fn mixed_sequences_with_gaps_end() {
+    for (job, loops) in [("rw=rw:64k\nsize=4m", 1), ("rw=rw:64k\nsize=4m\nloops=3", 3)] {
+        let Some(both) = both(job) else { return };
+        for requests in both {
+            let count = |what: &str| requests.iter().filter(|(is, ..)| is == what).count();
+            let (reads, writes) = (count("read"), count("write"));
+            // 61 places with distances of 68 KiB.
+            let most = requests.iter().map(|(_, offset, _)| offset / (68 << 10)).max();
+            assert_eq!(most, Some(60), "{job}");
+            assert!(reads.max(writes) >= 61, "{job}: {reads}, {writes}");
+            assert!(reads + writes > 90 * loops && reads + writes < 122 * loops, "{job}");
+        }
     }
 }
 

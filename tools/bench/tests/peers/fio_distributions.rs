@@ -52,7 +52,7 @@ fn of_ours(options: &[String]) -> Vec<u64> {
     );
     let file = JobFile::parse(&text, Path::new("a.fio"), &[]).unwrap();
     let workload = file.jobs[0].workers(BLOCKS * 4096, 512).unwrap().remove(0);
-    let mut pattern = Pattern::new(&workload, 0, BLOCKS * 4096);
+    let mut pattern = Pattern::new(&workload, (0, BLOCKS * 4096), BLOCKS * 4096);
     (0..REQUESTS).map(|_| pattern.step().offset / 4096).collect()
 }
 

@@ -95,8 +95,15 @@ impl Worker<'_> {
             None => self.pattern.step(),
             Some(pacer) => self.pattern.step_or(|drawn| pacer.direction(drawn, clock.now())),
         };
+        if step.length == 0 {
+            self.drain();
+            return None;
+        }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(step.length));
         self.requests_left -= 1;
+        if self.bytes_left <= self.pass.0 && self.bytes_left > 0 {
+            self.end_pass();
+        }
         self.free.pop();
         let place = &mut self.slots[usize::from(slot)];
         (place.offset, place.length) = (step.offset, step.length);
@@ -148,6 +155,13 @@ impl Worker<'_> {
         self.held = Some(Held { slot, accepted: None, is_placed: false });
         let step = Step { direction, offset: entry.offset, length: entry.length };
         self.make_special(step, memory, clock, shared)
+    }
+
+    /// With the next request a pass is over that ends with a flush.
+    #[cold]
+    fn end_pass(&mut self) {
+        self.pass.0 = self.pass.0.saturating_sub(self.pass.1.max(1));
+        self.flushing.wanted = true;
     }
 
     /// Counts a write towards the next flush.
@@ -273,7 +287,8 @@ impl Worker<'_> {
         let place = &mut self.slots[usize::from(slot)];
         if flush && self.flushing.wanted && is_empty {
             (place.offset, place.length, place.purpose) = (0, 0, Purpose::Flush);
-            self.flushing = Flushing { writes: 0, wanted: false, in_flight: true };
+            let has_been = true;
+            self.flushing = Flushing { writes: 0, wanted: false, in_flight: true, has_been };
         } else if matches!(self.phase, Phase::Checking | Phase::Catching) {
             let checker = self.checker.as_mut()?;
             let (offset, length) = match self.phase {
