@@ -194,6 +194,15 @@ struct Flushing {
     has_been: bool,
 }
 
+impl Flushing {
+    /// Counts a write; after this many of them there is a flush.
+    #[inline]
+    fn count(&mut self, flush_every: u32) {
+        self.writes += 1;
+        self.wanted |= self.writes == flush_every;
+    }
+}
+
 /// The state of one worker.
 pub(super) struct Worker<'a> {
     pub(super) lane: usize,

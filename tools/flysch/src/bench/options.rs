@@ -1,5 +1,6 @@
 //! Job options on the command line: every option fio has, by fio's name.
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, parser::ValueSource};
 use flysch_bench::jobfile::known;
 
@@ -112,6 +113,11 @@ impl Args for JobOptions {
         for name in known::names() {
             command = command.arg(argument(name));
         }
+        // Options of the program fio are taken to say what there is in their place.
+        for name in known::of_fio_itself() {
+            let arg = Arg::new(name).long(name).num_args(0..=1).require_equals(true).hide(true);
+            command = command.arg(arg.default_missing_value(""));
+        }
         command.mut_arg("rw", |arg| arg.help_heading("Job options, as in fio"))
     }
 
@@ -137,6 +143,14 @@ fn argument(name: &'static str) -> Arg {
 
 impl FromArgMatches for JobOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut of_fio = known::of_fio_itself();
+        if let Some(name) =
+            of_fio.find(|name| matches.value_source(name) == Some(ValueSource::CommandLine))
+        {
+            let place = known::in_place_of(name).unwrap_or("there is none");
+            let message = format!("--{name} is an option of the program fio: {place}\n");
+            return Err(Error::raw(ErrorKind::UnknownArgument, message));
+        }
         let mut found: Vec<(usize, String, Option<String>)> = Vec::new();
         for name in known::names() {
             if matches.value_source(name) != Some(ValueSource::CommandLine) {

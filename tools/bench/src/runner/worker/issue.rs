@@ -114,7 +114,7 @@ impl Worker<'_> {
             return self.make_special(step, lane.memory(), clock, shared);
         }
         if step.direction == Direction::Write {
-            self.count_write();
+            self.flushing.count(self.job.flush_every);
         }
         Some(held)
     }
@@ -164,15 +164,6 @@ impl Worker<'_> {
         self.flushing.wanted = true;
     }
 
-    /// Counts a write towards the next flush.
-    #[inline]
-    fn count_write(&mut self) {
-        self.flushing.writes += 1;
-        if self.flushing.writes == self.job.flush_every {
-            self.flushing.wanted = true;
-        }
-    }
-
     /// Prepares a request that needs more than its slot.
     #[cold]
     fn make_special<C: Clock>(
@@ -205,7 +196,7 @@ impl Worker<'_> {
     /// A request is where it is to be: counts it towards what follows from it.
     fn note<C: Clock>(&mut self, step: Step, slot: u16, clock: &C) {
         if step.direction == Direction::Write {
-            self.count_write();
+            self.flushing.count(self.job.flush_every);
             let range = (step.offset, step.length);
             if self.checker.as_mut().is_some_and(|checker| checker.is_far_behind(range)) {
                 self.phase = Phase::Catching;
