@@ -201,7 +201,13 @@ fn report(
     match (total.failures.is_empty(), faults.first()) {
         (true, None) => Ok(()),
         (true, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
-        (false, _) => Err(Failure::failed(missed(&total.failures))),
+        (false, fault) => {
+            // What lies behind it.
+            if let Some(fault) = fault {
+                output.note(Failure::of(image.display(), shown(fault.as_bytes())));
+            }
+            Err(Failure::failed(missed(&total.failures)))
+        }
     }
 }
 

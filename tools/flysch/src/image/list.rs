@@ -100,13 +100,17 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if lister.output.json() {
         lister.output.line("\n]")?;
     }
-    match lister.failures {
-        0 => super::show::judge(source, &image),
-        count => {
-            let (one, many) = ("file or directory is", "files or directories are");
-            Err(Failure::failed(format!("{} damaged", counted(count, one, many))))
-        }
+    let judged = super::show::judge(source, &image);
+    if lister.failures == 0 {
+        return judged;
     }
+    let (one, many) = ("file or directory is", "files or directories are");
+    let damaged = format!("{} damaged", counted(lister.failures, one, many));
+    Err(match judged {
+        // What lies behind it.
+        Err(Failure::Failed(fault)) => Failure::failed(format!("{fault}; {damaged}")),
+        _ => Failure::failed(damaged),
+    })
 }
 
 struct Lister<'o> {

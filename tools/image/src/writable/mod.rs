@@ -91,8 +91,8 @@ impl Room {
         /// The last attempt.
         const ATTEMPTS: u32 = 6;
         let bytes = self.bytes.filter(|_| self.flash_size.is_none() && attempt <= ATTEMPTS)?;
-        let more = (size / 4).max(1 << 20);
-        Some(Self { bytes: Some(bytes.saturating_add(more << attempt)), ..*self })
+        let more = (size / 8).max(1 << 20) << attempt.saturating_sub(1);
+        Some(Self { bytes: Some(bytes.saturating_add(more)), ..*self })
     }
 }
 
