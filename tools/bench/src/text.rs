@@ -147,7 +147,7 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     }
     if let Some((wanted, size)) = job.size_cut {
         let [wanted, size] = [wanted, size].map(binary_size);
-        writeln!(out, "  size {wanted} is more than the device has there: {size} were used")?;
+        writeln!(out, "  size {wanted} is more than the device has there; the job used {size}")?;
     }
     // What is shorter than a second has a unit of its own, or it would be none.
     let took = match job.runtime_nanos as f64 {

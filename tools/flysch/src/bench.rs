@@ -120,11 +120,6 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
         None => {}
     }
-    let in_place = [&arguments.csv, &arguments.report].into_iter().flatten();
-    if output.json() && in_place.clone().any(|path| flysch_files::is_standard_output(path)) {
-        let why = "--json is on standard output: --csv and --report need files of their own";
-        return Err(Failure::usage(why));
-    }
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
     if targets.len() > 1 && jobs.file.as_ref().is_some_and(JobFile::writes_logs) {

@@ -63,7 +63,7 @@ fn read_into(
     let text = core::str::from_utf8(&text).map_err(|error| {
         let before = &text[..error.valid_up_to()];
         let line = before.iter().filter(|&&byte| byte == b'\n').count() as u32 + 1;
-        JobError::wrong(Place::Line(file.clone(), line), "what is here is not UTF-8 text")
+        whole(format!("is not text: line {line} is not UTF-8"))
     })?;
     read_text(sections, text, path, open)
 }

@@ -522,7 +522,7 @@ fn files_are_read_whatever_their_form() {
     let tab = write("tab.fio", b"include\tpart.inc\n");
     assert_eq!(read(&tab).unwrap().jobs.len(), 1);
     for (name, text, expected) in [
-        ("latin.fio", b"[a]\n; gr\xfc\xdfe\n".as_slice(), ":2: what is here is not UTF-8 text"),
+        ("latin.fio", b"[a]\n; gr\xfc\xdfe\n".as_slice(), ": is not text: line 2 is not UTF-8"),
         ("nul.fio", b"[a]\nrw=re\0ad\n", ":2: the control character \\u{0} is not"),
         ("self.fio", b"[a]\ninclude self.fio\n", ":2: `"),
     ] {
