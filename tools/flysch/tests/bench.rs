@@ -414,7 +414,6 @@ fn wrong_use_is_one_clear_line_and_status_2() {
         (vec!["--on=floppy"], "floppy"),
         (vec!["--on=ufs,speed=9", "--rw=read"], "speed"),
         (vec!["--rw=read", "--offset=1t"], "is beyond the end of the device"),
-        (vec!["--rw=read", "--json", "--csv", "-"], "--json is on standard output"),
         (vec!["--rw=read", "--parse-only"], "every job is checked before the first one runs"),
         (vec!["--output-format=json", "--rw=read"], "--json is fio's JSON"),
         (vec!["--rw=read", "--bs=1000"], "not a multiple of the device's block size"),
