@@ -9,7 +9,8 @@ mod summarize;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -202,6 +203,10 @@ pub struct Builder<S> {
     /// Numbers of attributes by namespace, name and value: each value is stored only once.
     xids: BTreeMap<(u8, Vec<u8>, Vec<u8>), u32>,
     xseqno: u32,
+    /// Every name, with its directory.
+    names: BTreeSet<(u32, Box<[u8]>)>,
+    /// A file failed after its name was written.
+    is_half_added: bool,
 }
 
 /// Whole seconds as JFFS2 stores them: 1970 to 2106, or the nearest possible.
@@ -258,6 +263,8 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
             directories: BTreeMap::from([(ROOT_INO, 0)]),
             xids: BTreeMap::new(),
             xseqno: 0,
+            names: BTreeSet::new(),
+            is_half_added: false,
             options,
         })
     }
@@ -276,26 +283,32 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         self.inode(inode, &[])
     }
 
-    /// Adds a file; returns its inode. A regular file needs `content`.
+    /// Adds a file; returns its inode. A regular file needs `content`. If its content cannot be
+    /// read to its end, its name is in the image already, and [`finish`](Self::finish) fails.
     ///
     /// # Errors
-    /// [`Jffs2CreateError::Entry`] for what JFFS2 cannot store, and everything that prevents the
-    /// image from growing.
+    /// [`Jffs2CreateError::Entry`] for what JFFS2 cannot store and for a name that the directory
+    /// has already, and everything that prevents the image from growing.
     pub fn add(
         &mut self,
         entry: &Entry<'_>,
         content: Option<Content<'_, E>>,
     ) -> Result<u32, Jffs2CreateError<E>> {
+        if entry.file.kind == FileKind::Regular && content.is_none() {
+            return Err(Jffs2CreateError::Entry("a regular file has no content"));
+        }
+        let is_device =
+            matches!(entry.file.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+        let device = if is_device { entry.file.device } else { DeviceNumber::default() };
+        let (data, len) = device_data(self.options.order, device)
+            .ok_or(Jffs2CreateError::Entry("the device number does not fit into 12 and 20 bits"))?;
         let ino = self.next_ino;
         let mut inode = self.attributes(ino, entry)?;
         self.dirent(entry, ino)?;
         self.next_ino += 1;
+        self.is_half_added = true;
         match entry.file.kind {
-            FileKind::Regular => {
-                let content =
-                    content.ok_or(Jffs2CreateError::Entry("a regular file has no content"))?;
-                self.content(inode, content)?;
-            }
+            FileKind::Regular => content.map_or(Ok(()), |content| self.content(inode, content))?,
             FileKind::Directory => {
                 self.directories.insert(ino, inode.mtime);
                 self.inode(inode, &[])?;
@@ -306,13 +319,11 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
                 self.inode(inode, target)?;
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
-                let (data, len) = device_data(self.options.order, entry.file.device).ok_or(
-                    Jffs2CreateError::Entry("the device number does not fit into 12 and 20 bits"),
-                )?;
                 self.inode(inode, &data[..len])?;
             }
             FileKind::Fifo | FileKind::Socket => self.inode(inode, &[])?,
         }
+        self.is_half_added = false;
         Ok(ino)
     }
 
@@ -363,8 +374,14 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// Outputs the last block.
     ///
     /// # Errors
-    /// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`].
+    /// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`]; [`Jffs2CreateError::Entry`] if a
+    /// file was added only in part.
     pub fn finish(self) -> Result<Written, Jffs2CreateError<E>> {
+        if self.is_half_added {
+            return Err(Jffs2CreateError::Entry(
+                "a file failed before it was complete: its name leads nowhere",
+            ));
+        }
         self.blocks.finish()
     }
 
@@ -418,6 +435,9 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         let Some(&changed) = self.directories.get(&entry.parent) else {
             return Err(Jffs2CreateError::Entry("the directory was not added"));
         };
+        if !self.names.insert((entry.parent, name.into())) {
+            return Err(Jffs2CreateError::Entry("the directory has this name already"));
+        }
         let dirent = Dirent {
             pino: entry.parent,
             version: self.dirent_version,

@@ -220,6 +220,19 @@ fn what_jffs2_can_not_hold_is_refused() {
         builder.add(&file, Some(short)),
         Err(Jffs2CreateError::ContentShort { missing: 10 })
     );
+    assert!(matches!(builder.finish(), Err(Jffs2CreateError::Entry(_))), "a name without a file");
+}
+
+#[test]
+fn a_name_is_there_once() {
+    let mut builder = Builder::new(Jffs2Options::default(), |_: &[u8]| Ok::<(), ()>(())).unwrap();
+    let fifo = entry(ROOT_INO, "fifo", FileKind::Fifo, "");
+    let folder = builder.add(&entry(ROOT_INO, "d", FileKind::Directory, ""), None).unwrap();
+    let first = builder.add(&fifo, None).unwrap();
+    assert!(matches!(builder.add(&fifo, None), Err(Jffs2CreateError::Entry(_))));
+    assert!(matches!(builder.link(&fifo, first), Err(Jffs2CreateError::Entry(_))));
+    builder.link(&Entry { parent: folder, ..fifo }, first).unwrap();
+    builder.finish().unwrap();
 }
 
 #[test]
