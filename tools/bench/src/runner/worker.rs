@@ -94,11 +94,11 @@ impl Goal {
         let passes = u64::from(job.loops.max(1)) * if job.mix == Mix::TrimWrite { 2 } else { 1 };
         // The region may be more than the size, because a last request is not cut short.
         let size = job.size.map_or(region.size, |size| size.min(region.size));
-        let whole = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(size);
+        let whole = own_io_size(job).unwrap_or(size);
         let bytes = match with_gaps(job, region) {
             // An io_size is reached whatever the gaps.
             Some(pass) => {
-                let least = job.io_size.filter(|&bytes| Some(bytes) != job.size).unwrap_or(0);
+                let least = own_io_size(job).unwrap_or(0);
                 whole.min(pass).saturating_mul(passes).max(least)
             }
             None => whole.min(size).saturating_mul(passes).max(whole),
@@ -111,9 +111,7 @@ impl Goal {
             requests: requests.filter(|_| !job.time_based).unwrap_or(u64::MAX),
         }
     }
-}
 
-impl Goal {
     /// What is left when the first of several passes is over that end with a flush each, and the
     /// bytes of a pass; 0 if there is only one, or no flush.
     fn passes(self, job: &Workload) -> (u64, u64) {
@@ -144,6 +142,11 @@ enum Phase {
     Done,
 }
 
+/// The `io_size` of a job, if it is another than its size.
+fn own_io_size(job: &Workload) -> Option<u64> {
+    job.io_size.filter(|&bytes| Some(bytes) != job.size)
+}
+
 /// As much of `bytes` as is reached: the last request goes beyond them, but where each block comes
 /// once, a rest that is shorter than a request begins no further pass, as in fio.
 fn reached(job: &Workload, region: Region, bytes: u64) -> u64 {
@@ -170,7 +173,7 @@ fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
 /// are: several directions, or several lengths.
 fn gapped_passes(job: &Workload, region: Region) -> Option<u32> {
     let has_gaps = matches!(job.order, Order::Sequential { gap } if gap > 0);
-    let by_bytes = job.time_based || job.io_size.is_some_and(|bytes| Some(bytes) != job.size);
+    let by_bytes = job.time_based || own_io_size(job).is_some();
     let is_open = has_gaps && !by_bytes && job.strides.is_none();
     (is_open && with_gaps(job, region).is_none()).then_some(job.loops.max(1))
 }

@@ -421,6 +421,7 @@ impl Run<'_, '_> {
         }
         Ok(())
     }
+
     /// Gives the group of a file what its access control list gave it, which the format cannot
     /// hold.
     fn leave_out_list(&mut self, inode: Inode, list: &[u8], path: &[u8]) -> Result<(), EditError> {
