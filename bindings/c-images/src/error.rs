@@ -177,7 +177,7 @@ fn status_of(error: vfs::FsError) -> ImageStatus {
         vfs::FsError::Damaged { .. } => ImageStatus::Damaged,
         vfs::FsError::Encrypted => ImageStatus::Encrypted,
         vfs::FsError::Unsupported(_) => ImageStatus::Unsupported,
-        vfs::FsError::Medium(_) => ImageStatus::System,
+        vfs::FsError::Medium { .. } => ImageStatus::System,
         _ => ImageStatus::Argument,
     }
 }

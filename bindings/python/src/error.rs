@@ -77,7 +77,8 @@ fn of_place(error: vfs::FsError, place: &str, path: &OsStr) -> PyErr {
         vfs::FsError::IsDirectory => EISDIR,
         vfs::FsError::Encrypted => return with_path(EncryptedError::new_err(line), path),
         vfs::FsError::Unsupported(_) => return with_path(UnsupportedError::new_err(line), path),
-        vfs::FsError::Damaged { .. } | vfs::FsError::Medium(_) => {
+        vfs::FsError::Medium { source: FlashError::Os(errno), .. } => errno,
+        vfs::FsError::Damaged { .. } | vfs::FsError::Medium { .. } => {
             return with_path(DamagedError::new_err(line), path);
         }
         _ => EINVAL,

@@ -12,8 +12,10 @@ use core::fmt;
 use core::ops::AddAssign;
 
 mod pages;
+mod read_only;
 
 pub use pages::{Pages, PagesMut};
+pub use read_only::ReadOnly;
 
 /// The type of the cells and their behaviour (`mtd-abi.h`, `MTD_*FLASH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,6 +223,8 @@ pub enum FlashError {
     PowerLost,
     /// The operating system refused; its error number.
     Os(i32),
+    /// The device between (UBI) takes no changes any more, for this reason.
+    ReadOnly(ReadOnly),
 }
 
 impl fmt::Display for FlashError {
@@ -238,11 +242,26 @@ impl fmt::Display for FlashError {
             Self::EraseFailed { block } => write!(f, "erasing block {block} failed"),
             Self::PowerLost => f.write_str("the power of the flash is gone"),
             Self::Os(number) => write!(f, "the operating system answered error {number}"),
+            Self::ReadOnly(why) => write!(f, "{why}"),
         }
     }
 }
 
-impl core::error::Error for FlashError {}
+impl core::error::Error for FlashError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            // `Display` shows the reason itself, so its source comes next.
+            Self::ReadOnly(why) => why.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReadOnly> for FlashError {
+    fn from(why: ReadOnly) -> Self {
+        Self::ReadOnly(why)
+    }
+}
 
 /// Raw flash that can be read.
 pub trait Flash {

@@ -20,6 +20,7 @@ mod whole;
 pub use flags::FileFlags;
 pub use whole::{FileSystemExt, FileSystemMutExt};
 
+use crate::flash::FlashError;
 use crate::place::Place;
 
 /// An inode number: the name of a file inside one file system.
@@ -228,7 +229,12 @@ pub enum FsError {
     /// The image uses something that this implementation does not read; the text names it.
     Unsupported(&'static str),
     /// The medium could not be read or written.
-    Medium(Place),
+    Medium {
+        /// Where.
+        place: Place,
+        /// What the flash answered.
+        source: FlashError,
+    },
     /// The name is taken (`EEXIST`).
     Exists,
     /// The directory to be removed or replaced has entries (`ENOTEMPTY`).
@@ -265,7 +271,7 @@ impl fmt::Display for FsError {
             }
             Self::Encrypted => f.write_str("encrypted, and the key is not available"),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
-            Self::Medium(place) => write!(f, "the medium failed at {place}"),
+            Self::Medium { place, source } => write!(f, "the medium failed at {place}: {source}"),
             Self::Exists => f.write_str("the name exists already"),
             Self::NotEmpty => f.write_str("the directory is not empty"),
             Self::NoSpace => f.write_str("no space left"),
@@ -289,6 +295,7 @@ impl core::error::Error for FsError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Damaged { cause, .. } => Some(cause),
+            Self::Medium { source, .. } => Some(source),
             _ => None,
         }
     }

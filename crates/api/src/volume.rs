@@ -54,8 +54,8 @@ pub trait Volume {
 /// Logical erase blocks that can be changed.
 ///
 /// The volume itself deals with erases, bit-flips and bad blocks: a write that meets a worn block
-/// ends up in another one. [`FlashError::PowerLost`] and [`FlashError::WriteProtected`] are final:
-/// no later call will be carried out.
+/// ends up in another one. [`FlashError::PowerLost`], [`FlashError::WriteProtected`] and
+/// [`FlashError::ReadOnly`] are final: no later call will be carried out.
 pub trait VolumeMut: Volume {
     /// Writes `data` at `offset` of LEB `lnum`, both multiples of the write size, and maps the LEB
     /// if it is not. The range must not have been written since the LEB was mapped.
@@ -65,8 +65,9 @@ pub trait VolumeMut: Volume {
     ///
     /// # Errors
     /// [`FlashError::OutOfRange`], [`FlashError::Misaligned`], [`FlashError::WriteProtected`] with
-    /// nothing done; [`FlashError::ProgramFailed`] if no good block is left;
-    /// [`FlashError::PowerLost`].
+    /// nothing done; [`FlashError::ReadOnly`] if the device of the volume takes no changes any more
+    /// (no good block is left, for one); [`FlashError::ProgramFailed`] of a volume that does not
+    /// deal with bad blocks; [`FlashError::PowerLost`].
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError>;
 
     /// Replaces the whole content of LEB `lnum` by `data`, a multiple of the write size, followed
@@ -81,7 +82,8 @@ pub trait VolumeMut: Volume {
     /// power cut may bring the whole content back (Linux: `ubi_leb_unmap`).
     ///
     /// # Errors
-    /// [`FlashError::OutOfRange`], [`FlashError::WriteProtected`], [`FlashError::PowerLost`].
+    /// [`FlashError::OutOfRange`], [`FlashError::WriteProtected`], [`FlashError::ReadOnly`],
+    /// [`FlashError::PowerLost`].
     fn unmap(&mut self, lnum: u32) -> Result<(), FlashError>;
 
     /// Maps the unmapped LEB `lnum` to an empty block, so that its older content cannot come back

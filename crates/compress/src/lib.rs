@@ -51,6 +51,7 @@ impl Method {
 
 /// Why decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecompressError {
     /// The input is not the output of a compressor.
     Corrupt,

@@ -64,6 +64,7 @@ const WINDOW: usize = 64 << 10;
 
 /// Why a flash could not be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MountError {
     /// There is no JFFS2 node on it, but it is not erased either.
     NotJffs2,

@@ -58,7 +58,7 @@ pub(crate) fn failed<F: Flash>(flash: &F, offset: u64, error: FlashError) -> FsE
         FlashError::OutOfRange => {
             FsError::Damaged { structure: "node cut off", place, cause: Damage::Truncated }
         }
-        _ => FsError::Medium(place),
+        source => FsError::Medium { place, source },
     }
 }
 

@@ -17,6 +17,7 @@ pub const LENGTH_MAX: u64 = 16 << 40;
 
 /// Why a store failed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The bytes are not in the store: a mistake of the model.
     OutOfRange,

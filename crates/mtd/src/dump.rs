@@ -20,6 +20,7 @@ const SMALL_PAGE: u32 = 512;
 
 /// Why a page format is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PageFormatError {
     /// No code corrects this many bits in this many bytes.
     NoCode {

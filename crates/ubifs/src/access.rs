@@ -83,7 +83,7 @@ pub(crate) struct Fault {
 impl From<Fault> for FsError {
     fn from(fault: Fault) -> Self {
         match fault.cause {
-            Cause::Flash(_) => Self::Medium(fault.place),
+            Cause::Flash(source) => Self::Medium { place: fault.place, source },
             cause => Self::Damaged {
                 structure: fault.structure,
                 place: fault.place,

@@ -120,7 +120,7 @@ impl<V: Volume> Ubifs<V> {
     /// check reports it. The root directory always exists.
     fn is_ruined_directory(&self, inode: Inode, error: &FsError) -> bool {
         let Ok(number) = number(inode.0) else { return false };
-        if !matches!(error, FsError::Damaged { .. } | FsError::Medium(_) | FsError::NotFound) {
+        if !matches!(error, FsError::Damaged { .. } | FsError::Medium { .. } | FsError::NotFound) {
             return false;
         }
         let mut any = number == ROOT_INODE;

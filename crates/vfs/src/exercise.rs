@@ -202,9 +202,10 @@ impl Exercise {
     ) -> Result<(), Mismatch> {
         let same = match (&found, &expected) {
             // What is wrong in two ways may be refused for either; failing is no refusal.
-            (Err(found), Err(_)) => {
-                !matches!(found, FsError::Damaged { .. } | FsError::Medium(_) | FsError::ReadOnly)
-            }
+            (Err(found), Err(_)) => !matches!(
+                found,
+                FsError::Damaged { .. } | FsError::Medium { .. } | FsError::ReadOnly
+            ),
             (found, expected) => found == expected,
         };
         if !same {

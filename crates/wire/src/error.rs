@@ -4,6 +4,7 @@ use core::fmt;
 
 /// Why bytes are not the structure they were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WireError {
     /// Fewer bytes than the structure needs.
     Truncated {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use flysch_api::flash::FlashError;
 use flysch_api::vfs::{
     Attributes, Changes, DeviceNumber, FileFlags, FileKind, FileSystem, FsError, Inode, Timestamp,
     XattrChange,
@@ -76,13 +77,17 @@ fn errno(error: FsError) -> Errno {
         FsError::Exists => Errno::EEXIST,
         FsError::NotEmpty => Errno::ENOTEMPTY,
         FsError::NoSpace => Errno::ENOSPC,
-        FsError::ReadOnly => Errno::EROFS,
+        FsError::ReadOnly | FsError::Medium { source: FlashError::ReadOnly(_), .. } => Errno::EROFS,
         FsError::NameTooLong => Errno::ENAMETOOLONG,
         FsError::CrossDevice => Errno::EXDEV,
         FsError::TooManyLinks => Errno::EMLINK,
         FsError::FileTooLarge => Errno::EFBIG,
         FsError::Invalid(_) => Errno::EINVAL,
         FsError::Protected(_) => Errno::EPERM,
+        // The file that holds the image cannot grow: that can be helped, and says how.
+        FsError::Medium {
+            source: FlashError::Os(number @ (libc::ENOSPC | libc::EDQUOT)), ..
+        } => Errno::from_i32(number),
         _ => Errno::EIO,
     }
 }
@@ -749,3 +754,6 @@ fn seek(fs: &dyn FileSystem, inode: Inode, offset: i64, whence: i32) -> Result<i
     };
     i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
 }
+
+#[cfg(test)]
+mod tests;

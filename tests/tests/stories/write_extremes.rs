@@ -1,11 +1,17 @@
 //! Writers at their limits: the smallest file systems and full ones, a great many names, failing
 //! flash. Long tests are ignored, and run by name.
 
+use std::error::Error;
 use std::time::Instant;
 
 use flysch_api::finding::Severity;
+use flysch_api::flash::{Flash, FlashError};
 use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, FsError, NewFile};
+use flysch_api::volume::{Volume, VolumeGeometry};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
+use flysch_ubi::{
+    DeviceOptions, DeviceVolume, FormatOptions, Gluebi, NewVolume, ReadOnly, UbiDevice,
+};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{OpenOptions, Ubifs, UbifsMut};
 use flysch_wire::jffs2::ByteOrder;
@@ -19,6 +25,8 @@ use crate::jffs2_common::{Chip, Shape};
 
 /// LEB size, number of LEBs, unit of writing.
 type UbifsShape = (u32, u32, u32);
+
+type UbiVolume = DeviceVolume<UbiDevice<Chip>, Chip>;
 
 fn ubifs_options((leb_size, lebs, unit): UbifsShape, compression: Compression) -> CreateOptions {
     CreateOptions { compression, ..CreateOptions::new(unit, leb_size, lebs) }
@@ -436,7 +444,9 @@ fn wear_out(shape: UbifsShape, seed: u64, left: u64) {
     faults.lock().expect("nobody panicked").worn_out_in = Some(left);
     let error = refusal::work(&mut fs, &mut synced, &mut random, 5000).expect_err("it is worn");
     match error {
-        FsError::Medium(_) => refusal::assert_read_only(&mut fs, &synced),
+        FsError::Medium { source: FlashError::ProgramFailed { .. }, .. } => {
+            refusal::assert_read_only(&mut fs, &synced);
+        }
         error => assert_eq!(error, FsError::NoSpace, "{what}"),
     }
     let lebs = fs.volume().clone();
@@ -484,8 +494,10 @@ fn a_leb_that_can_not_be_read_costs_nothing_else() {
         let worked = refusal::work(&mut fs, &mut synced, &mut random, 400);
         if let Err(error) = worked {
             stopped += 1;
-            let expected =
-                matches!(error, FsError::Medium(_) | FsError::Damaged { .. } | FsError::ReadOnly);
+            let expected = matches!(
+                error,
+                FsError::Medium { .. } | FsError::Damaged { .. } | FsError::ReadOnly
+            );
             assert!(expected, "LEB {lnum}: {error}");
             // Whether it continues or is now read-only: nothing panics, nothing is lost.
             let _ = refusal::work(&mut fs, &mut synced, &mut random, 50);
@@ -516,13 +528,63 @@ fn jffs2_goes_on_until_too_few_blocks_are_good() {
         let worked = refusal::work(&mut fs, &mut synced, &mut random, 1500);
         println!("{failing} of 40 fail: {worked:?}, {:?}", fs.activity());
         match worked {
-            Ok(()) | Err(FsError::NoSpace | FsError::ReadOnly | FsError::Medium(_)) => {}
+            Ok(()) | Err(FsError::NoSpace | FsError::ReadOnly | FsError::Medium { .. }) => {}
             Err(error) => panic!("{failing} of 40 fail: {error}"),
         }
         refusal::assert_synced(&fs, &synced);
         let fs = Jffs2Mut::mount(fs.into_flash(), &options).expect("it can be mounted again");
         refusal::assert_synced(&fs, &synced);
     }
+}
+
+/// A volume over a chip in which no erase succeeds any more.
+fn on_a_worn_chip(fill: impl FnOnce(UbiVolume) -> UbiVolume) -> UbiVolume {
+    let shape = Shape { erase_size: 16 << 10, blocks: 80, page: 512, oob: 16 };
+    let options = DeviceOptions::default();
+    let mut device = UbiDevice::format(Chip::new(shape), &FormatOptions::new(7), &options)
+        .expect("a new chip can be formatted");
+    let id = device.create(&NewVolume::dynamic(b"data", 60)).expect("there is room");
+    let volume = fill(device.into_volume(id).expect("it was made"));
+    let mut device = volume.into_device();
+    device.close().expect("nothing fails yet");
+    let mut chip = device.into_flash();
+    chip.failing_erases = (0..80).collect();
+    let device = UbiDevice::attach(chip, &options).expect("it can be attached");
+    device.into_volume(id).expect("it is there")
+}
+
+/// The error tells what the UBI device below said when it stopped, and what is to be done.
+fn assert_told(error: FsError, read_only: Option<FlashError>) {
+    let FsError::Medium { source, .. } = error else { panic!("not the medium: {error}") };
+    assert!(matches!(source, FlashError::ReadOnly(ReadOnly::PoolEmpty { .. })), "{source:?}");
+    assert_eq!(Some(source), read_only);
+    assert!(error.to_string().contains("copy the data to another chip"), "{error}");
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    assert_eq!(cause, Some(&source));
+}
+
+#[test]
+fn a_worn_out_chip_tells_the_file_systems_over_ubi_why() {
+    let volume = on_a_worn_chip(|mut volume| {
+        let VolumeGeometry { leb_size, lebs, .. } = volume.geometry();
+        let options = ubifs_options((leb_size, lebs, 512), Compression::None);
+        format(&mut volume, &options, &NewInode::directory(at(1))).expect("there is room");
+        volume
+    });
+    let mut fs = UbifsMut::open(volume).expect("it can be opened");
+    let (mut synced, mut random) = (refusal::Synced::new(), Random::new(1));
+    let error = refusal::work(&mut fs, &mut synced, &mut random, 5000).expect_err("it is worn");
+    assert_told(error, fs.volume().device().read_only());
+    refusal::assert_read_only(&mut fs, &synced);
+
+    let volume = on_a_worn_chip(|volume| volume);
+    let below = *volume.device().flash().geometry();
+    let options = jffs2_options(ByteOrder::Little, true);
+    let mut fs = Jffs2Mut::mount(Gluebi::new(volume, &below), &options).expect("it is empty");
+    let mut synced = refusal::Synced::new();
+    let error = refusal::work(&mut fs, &mut synced, &mut random, 5000).expect_err("it is worn");
+    assert_told(error, fs.flash().volume().device().read_only());
+    refusal::assert_read_only(&mut fs, &synced);
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
 pub fn attributes_lost(fs: &dyn FileSystem, directory: Inode) -> Option<FsError> {
     // What a file system reads of a directory depends on its inode and on nothing else.
     match fs.read(directory, 0, &mut [0]) {
-        Err(error @ (FsError::Damaged { .. } | FsError::Medium(_) | FsError::NotFound)) => {
+        Err(error @ (FsError::Damaged { .. } | FsError::Medium { .. } | FsError::NotFound)) => {
             Some(error)
         }
         _ => None,

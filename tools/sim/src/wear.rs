@@ -4,11 +4,12 @@
 //! all the time; the content of each LEB is known and is compared at every attach and at the end.
 //! Power fails occasionally between two writes. Time is the chip's own.
 
+use flysch_api::flash::FlashError;
 use flysch_api::flash::FlashMut;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_models::random::Random;
-use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, ReadOnly, Statistics, UbiDevice};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, Statistics, UbiDevice};
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ pub struct Report {
     /// Number of LEBs compared.
     pub compared: u64,
     /// Why the device accepts no more changes at the end.
-    pub end: Option<ReadOnly>,
+    pub end: Option<FlashError>,
 }
 
 /// The device and its expected contents.

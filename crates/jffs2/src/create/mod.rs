@@ -102,6 +102,7 @@ impl Default for Jffs2Options {
 
 /// Why an image could not be made. `E` is the error of the output or of reading a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Jffs2CreateError<E> {
     /// Writing to the output failed.
     Output(E),

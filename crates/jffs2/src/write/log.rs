@@ -116,7 +116,7 @@ impl<F: Flash> Log<F> {
         self.is_dead = true;
         match error {
             FlashError::WriteProtected | FlashError::Unsupported => FsError::ReadOnly,
-            _ => FsError::Medium(node::place_at(&self.medium, offset)),
+            source => FsError::Medium { place: node::place_at(&self.medium, offset), source },
         }
     }
 

@@ -209,6 +209,7 @@ impl Default for Config {
 
 /// A configuration that makes no HBA.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A value is out of range: the key, what it is, what it may be.
     Value(&'static str, u64, &'static str),

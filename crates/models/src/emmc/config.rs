@@ -82,6 +82,7 @@ impl Default for Config {
 
 /// A configuration that makes no device.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A value is out of range: the key, what it is, what it may be.
     Value(&'static str, u64, &'static str),

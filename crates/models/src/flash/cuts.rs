@@ -24,6 +24,7 @@ pub struct CutList(pub Vec<Cut>);
 
 /// Why a text is not a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CutError {
     /// It does not begin with the number of an operation.
     Operation {

@@ -181,6 +181,7 @@ impl Default for Config {
 
 /// Why a configuration is invalid.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A value is out of range: the key, the value, and the permitted values.
     Value(&'static str, u64, &'static str),

@@ -2,104 +2,9 @@
 
 use core::fmt;
 
-use flysch_api::count::counted;
 use flysch_api::flash;
 
 use crate::AttachError;
-
-/// Why a device does not accept changes any more. This is final until the device is attached again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReadOnly {
-    /// A block went bad and no block was left to replace it.
-    PoolEmpty {
-        /// The block. It is not marked bad, because it could not be replaced, unless it was marked
-        /// before.
-        block: u32,
-        /// Blocks that are marked bad.
-        bad: u32,
-    },
-    /// Writing failed in several blocks in a row, or no erased block is left.
-    NoGoodBlock,
-    /// The content of too many blocks cannot be read, even with error correction.
-    Unreadable {
-        /// Number of such blocks.
-        blocks: u32,
-    },
-    /// A block has reached the maximum erase counter.
-    WornOut {
-        /// The block.
-        block: u32,
-    },
-    /// The sequence numbers, by which the newest copy of a LEB is known, are used up.
-    SequenceEnd {
-        /// The last one.
-        sequence: u64,
-    },
-    /// The flash failed in a way that using another block does not help.
-    Flash(flash::FlashError),
-    /// A block contradicts the fastmap, which was trusted.
-    Fastmap {
-        /// The block.
-        block: u32,
-    },
-    /// An unknown internal volume requires it.
-    Alien {
-        /// A block of that volume.
-        block: u32,
-    },
-}
-
-impl fmt::Display for ReadOnly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the UBI device is read-only: ")?;
-        match self {
-            Self::PoolEmpty { block, bad } => write!(
-                f,
-                "erase block {block} went bad, {bad} are bad already and no reserved block is \
-                 left to replace it; copy the data to another chip"
-            ),
-            Self::NoGoodBlock => {
-                f.write_str("no block could be written; copy the data to another chip")
-            }
-            Self::Unreadable { blocks } => write!(
-                f,
-                "{} cannot be read any more; copy what is readable to another chip",
-                counted(*blocks, "block", "blocks")
-            ),
-            Self::WornOut { block } => {
-                write!(f, "erase block {block} reached the largest erase counter")
-            }
-            Self::SequenceEnd { sequence } => {
-                write!(
-                    f,
-                    "sequence number {sequence:#x} is the last one; copy the data to another chip"
-                )
-            }
-            Self::Flash(error) => write!(f, "{error}"),
-            Self::Fastmap { block } => write!(
-                f,
-                "erase block {block} does not hold what the fastmap says; attach without the \
-                 fastmap"
-            ),
-            Self::Alien { block } => write!(
-                f,
-                "erase block {block} belongs to an internal volume of a newer UBI, which asks \
-                 that nothing be changed"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ReadOnly {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            // `Display` shows the error itself, so its source comes next.
-            Self::Flash(error) => error.source(),
-            _ => None,
-        }
-    }
-}
 
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,8 +18,10 @@ pub enum UbiError {
     Shape(&'static str),
     /// The flash failed; the device keeps working.
     Flash(flash::FlashError),
-    /// The device does not accept changes.
-    ReadOnly(ReadOnly),
+    /// The device accepts no changes any more: for a reason of its own
+    /// ([`flash::FlashError::ReadOnly`]), or because the flash failed in a way that another block
+    /// does not help.
+    ReadOnly(flash::FlashError),
     /// Not enough blocks.
     NoSpace {
         /// Blocks required.
@@ -143,7 +50,7 @@ impl fmt::Display for UbiError {
             Self::Refused(why) => f.write_str(why),
             Self::Shape(why) | Self::Invalid(why) => f.write_str(why),
             Self::Flash(error) => write!(f, "{error}"),
-            Self::ReadOnly(why) => write!(f, "{why}"),
+            Self::ReadOnly(why) => write!(f, "the UBI device is read-only: {why}"),
             Self::NoSpace { wanted, available } => {
                 write!(f, "{wanted} erase blocks are needed, but {available} are available")
             }
@@ -188,8 +95,19 @@ impl From<flash::FlashError> for UbiError {
 impl From<UbiError> for flash::FlashError {
     fn from(error: UbiError) -> Self {
         match error {
-            UbiError::Flash(error) | UbiError::ReadOnly(ReadOnly::Flash(error)) => error,
-            _ => Self::WriteProtected,
+            UbiError::Flash(error) | UbiError::ReadOnly(error) => error,
+            // It was removed while it was open.
+            UbiError::NoVolume(_) => Self::OutOfRange,
+            // No cause: only attaching and changes of volumes have these errors.
+            UbiError::Attach(_)
+            | UbiError::Refused(_)
+            | UbiError::Shape(_)
+            | UbiError::NoSpace { .. }
+            | UbiError::IdTaken(_)
+            | UbiError::NameTaken(_)
+            | UbiError::TooManyVolumes
+            | UbiError::Invalid(_)
+            | UbiError::UpdateUnfinished(_) => Self::WriteProtected,
         }
     }
 }

@@ -6,7 +6,7 @@ use flysch_api::flash::{FlashError, FlashMut};
 use flysch_wire::ubi::{EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, VID_HEADER_SIZE};
 
 use super::io::Io;
-use super::{DeviceOptions, ReadOnly, UbiDevice, UbiError, open};
+use super::{DeviceOptions, UbiDevice, UbiError, open};
 use crate::Offsets;
 
 /// The largest erase counter.
@@ -69,7 +69,7 @@ impl<F: FlashMut> UbiDevice<F> {
                 {
                     io.flash.mark_bad(peb)?;
                 }
-                Err(error) => return Err(UbiError::ReadOnly(ReadOnly::Flash(error))),
+                Err(error) => return Err(UbiError::ReadOnly(error)),
             }
         }
         let mut device = Self::attach(flash, options)?;

@@ -61,7 +61,7 @@ impl<F: FlashMut> Lebs<F> {
             Err(error) if self.pebs.is_block_failure(error) => {
                 self.recover_write(volume, lnum, offset, data)
             }
-            Err(error) => Err(self.pebs.stop(ReadOnly::Flash(error))),
+            Err(error) => Err(self.pebs.stop(error)),
         }
     }
 
@@ -76,7 +76,7 @@ impl<F: FlashMut> Lebs<F> {
     ) -> Result<(), UbiError> {
         let mut whole: Vec<u8> = alloc::vec![0; offset as usize];
         if let Err(error) = self.read_leb(volume, lnum, 0, &mut whole) {
-            return Err(self.pebs.stop(ReadOnly::Flash(error)));
+            return Err(self.pebs.stop(error));
         }
         whole.extend_from_slice(data);
         let vid = self.volumes.header_of_copy(volume, lnum, &whole)?;
@@ -102,7 +102,7 @@ impl<F: FlashMut> Lebs<F> {
                     self.pebs.statistics.recovered_writes += 1;
                     self.pebs.wear.give_up(peb, true);
                 }
-                Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),
+                Err(error) => return Err(self.pebs.stop(error)),
             }
         }
         Err(self.pebs.stop(ReadOnly::NoGoodBlock))

@@ -71,10 +71,11 @@ mod tests;
 use alloc::vec::Vec;
 
 use flysch_api::finding::Finding;
-use flysch_api::flash::FlashMut;
+use flysch_api::flash::{FlashError, FlashMut};
 use flysch_wire::ubi::VolumeKind;
 
-pub use error::{ReadOnly, UbiError};
+pub use error::UbiError;
+pub use flysch_api::flash::ReadOnly;
 pub use format::FormatOptions;
 pub use update::Update;
 pub use volume::DeviceVolume;
@@ -230,8 +231,9 @@ impl<F: FlashMut> UbiDevice<F> {
         &self.findings
     }
 
-    /// Why the device does not accept changes; `None` if it does.
-    pub fn read_only(&self) -> Option<ReadOnly> {
+    /// Why the device accepts no changes any more: a reason of its own ([`FlashError::ReadOnly`])
+    /// or a failure of the flash. `None` if it accepts them.
+    pub fn read_only(&self) -> Option<FlashError> {
         self.pebs().read_only
     }
 

@@ -128,9 +128,9 @@ impl<F: FlashMut> Lebs<F> {
             }
             Ok(()) => {
                 let error = flash::FlashError::ProgramFailed { offset: 0 };
-                return Err(self.pebs.stop(ReadOnly::Flash(error)));
+                return Err(self.pebs.stop(error));
             }
-            Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),
+            Err(error) => return Err(self.pebs.stop(error)),
         }
         // Not protected: what was moved is what nobody changes.
         self.pebs.wear.settle(target, volume, lnum);

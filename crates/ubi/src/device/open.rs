@@ -73,7 +73,7 @@ impl<F: FlashMut> UbiDevice<F> {
         let pebs = &mut device.lebs.pebs;
         let alien = evidence.aliens.iter().find(|alien| alien.1 == Compatibility::ReadOnly);
         if let Some(&(block, _)) = alien {
-            pebs.read_only = Some(ReadOnly::Alien { block });
+            pebs.read_only = Some(ReadOnly::Alien { block }.into());
             return Ok(device);
         }
         pebs.adopt_fastmap(&fastmap);

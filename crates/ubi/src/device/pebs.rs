@@ -34,7 +34,7 @@ pub(super) struct Pebs<F> {
     pub(super) account: Account,
     /// Last sequence number used.
     pub(super) sequence: u64,
-    pub(super) read_only: Option<ReadOnly>,
+    pub(super) read_only: Option<flash::FlashError>,
     pub(super) statistics: Statistics,
 }
 
@@ -62,8 +62,8 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Makes the device read-only.
-    pub(super) fn stop(&mut self, why: ReadOnly) -> UbiError {
-        UbiError::ReadOnly(*self.read_only.get_or_insert(why))
+    pub(super) fn stop(&mut self, why: impl Into<flash::FlashError>) -> UbiError {
+        UbiError::ReadOnly(*self.read_only.get_or_insert(why.into()))
     }
 
     /// The number of the next header to be written.
@@ -115,7 +115,7 @@ impl<F: FlashMut> Pebs<F> {
             Err(flash::FlashError::BadBlock { .. }) => self.mark_again(peb),
             Err(error) => {
                 self.wear.set_aside(peb, State::Kept);
-                Err(self.stop(ReadOnly::Flash(error)))
+                Err(self.stop(error))
             }
         }
     }
@@ -129,7 +129,7 @@ impl<F: FlashMut> Pebs<F> {
         }
         if let Err(error) = self.io.mark_bad(peb) {
             self.wear.set_aside(peb, State::Kept);
-            return Err(self.stop(ReadOnly::Flash(error)));
+            return Err(self.stop(error));
         }
         self.count_bad(peb);
         self.statistics.gone_bad += 1;
@@ -142,7 +142,7 @@ impl<F: FlashMut> Pebs<F> {
         let Account { bad, bad_reserved, available, .. } = self.account;
         let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
-        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))?;
+        marked.map_err(|error| self.stop(error))?;
         if bad_reserved == 0 && available == 0 {
             return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
         }
@@ -273,7 +273,7 @@ impl<F: FlashMut> Pebs<F> {
         match written {
             Ok(()) => Ok(true),
             Err(error) if self.is_block_failure(error) => Ok(false),
-            Err(error) => Err(self.stop(ReadOnly::Flash(error))),
+            Err(error) => Err(self.stop(error)),
         }
     }
 

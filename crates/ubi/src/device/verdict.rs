@@ -76,7 +76,7 @@ impl<F: FlashMut> Lebs<F> {
                 Err(error) if self.pebs.is_block_failure(error) => {
                     self.pebs.erase_block(peb, true)?
                 }
-                Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),
+                Err(error) => return Err(self.pebs.stop(error)),
             }
         }
         Err(self.pebs.stop(ReadOnly::NoGoodBlock))

@@ -58,6 +58,7 @@ pub trait LebSink {
 
 /// Why a file system could not be made.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum CreateError<E> {
     /// The options contradict each other or the format.
     Options(OptionsError),

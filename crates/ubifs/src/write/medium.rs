@@ -42,7 +42,7 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         self.give_up();
         match error {
             flash::FlashError::WriteProtected => FsError::ReadOnly,
-            _ => FsError::Medium(self.place(lnum, offset)),
+            source => FsError::Medium { place: self.place(lnum, offset), source },
         }
     }
 

@@ -45,6 +45,7 @@ fields! {
 
 /// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// Fewer bytes than a header has.
     Short,

@@ -38,6 +38,7 @@ impl VolumeFlags {
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordError {
     /// Fewer bytes than a record has.
     Short,

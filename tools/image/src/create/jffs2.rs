@@ -89,7 +89,7 @@ fn explain(path: &str, error: Jffs2Error<io::Error>) -> CreateError {
         }
         Jffs2Error::Options(what) => CreateError::options(what.to_string()),
         full @ Jffs2Error::Full { .. } => CreateError::Room(full.into()),
-        Jffs2Error::Entry(_) | Jffs2Error::NodeTooLong { .. } => CreateError::refused(path, error),
+        _ => CreateError::refused(path, error),
     }
 }
 

@@ -184,7 +184,7 @@ impl Run<'_> {
                     at += len as u64;
                     count(len as u64);
                 }
-                Err(error @ (FsError::Damaged { .. } | FsError::Medium(_)))
+                Err(error @ (FsError::Damaged { .. } | FsError::Medium { .. }))
                     if self.options.keep_damaged =>
                 {
                     let next = (at + 1).next_multiple_of(HOLE as u64).min(size);

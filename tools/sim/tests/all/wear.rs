@@ -1,5 +1,6 @@
 //! A small chip worn out, in seconds.
 
+use flysch_api::flash::FlashError;
 use flysch_sim::wear::{self, Plan};
 use flysch_ubi::ReadOnly;
 
@@ -15,7 +16,10 @@ fn a_small_chip_wears_evenly_and_ends_read_only() {
         ..Plan::default()
     };
     let report = wear::run(&plan).unwrap();
-    assert!(matches!(report.end, Some(ReadOnly::PoolEmpty { .. })), "{report:?}");
+    assert!(
+        matches!(report.end, Some(FlashError::ReadOnly(ReadOnly::PoolEmpty { .. }))),
+        "{report:?}"
+    );
     assert!(report.widest <= plan.threshold + 8, "{report:?}");
     assert_eq!(report.bad, 4, "20 of 1024, one of them from the factory");
     assert!(report.power_losses > 3 && report.statistics.moves > 100, "{report:?}");

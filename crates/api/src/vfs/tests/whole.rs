@@ -98,7 +98,7 @@ impl FileSystem for Tiny {
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         self.reads.set(self.reads.get() + 1);
         if self.damaged_from.is_some_and(|from| offset >= from) {
-            return Err(FsError::Medium(Place::default()));
+            return Err(FsError::Medium { place: Place::default(), source: FlashError::PowerLost });
         }
         let content = &self.file(inode)?.content;
         let rest = content.get(offset as usize..).unwrap_or_default();
@@ -212,7 +212,7 @@ fn reads_go_on_until_the_end() {
     assert!(fs.read_all(longer, long.len()).unwrap() == long);
     fs.damaged_from = Some(6);
     assert_eq!(fs.read(file, 3, &mut buffer), Ok(3));
-    let failed = FsError::Medium(Place::default());
+    let failed = FsError::Medium { place: Place::default(), source: FlashError::PowerLost };
     assert_eq!(fs.read_full(file, 0, &mut buffer), Err(failed));
     assert_eq!(fs.read_all(file, 10), Err(failed));
 }

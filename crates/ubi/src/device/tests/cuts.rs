@@ -164,7 +164,7 @@ fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
             true
         }
         Err(UbiError::Flash(FlashError::PowerLost))
-        | Err(UbiError::ReadOnly(ReadOnly::Flash(FlashError::PowerLost))) => false,
+        | Err(UbiError::ReadOnly(FlashError::PowerLost)) => false,
         Err(error) => panic!("{step:?}: {error}"),
     }
 }

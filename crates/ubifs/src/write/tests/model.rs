@@ -512,7 +512,7 @@ impl Run {
         let mut after = self.model.clone();
         let possible = after.apply(&op).is_some();
         let done = self.perform(&op);
-        if done.is_err_and(|error| matches!(error, FsError::Medium(_) | FsError::ReadOnly)) {
+        if done.is_err_and(|error| matches!(error, FsError::Medium { .. } | FsError::ReadOnly)) {
             if possible {
                 self.note(after);
             }
@@ -560,13 +560,13 @@ impl Run {
         let inode = path.as_ref().map(|path| self.inode(path));
         let inode = match inode {
             Some(Ok(inode)) => Some(inode),
-            Some(Err(FsError::Medium(_))) => return self.power_cut(),
+            Some(Err(FsError::Medium { .. })) => return self.power_cut(),
             Some(Err(error)) => panic!("{error}"),
             None => None,
         };
         match self.fs().sync(inode) {
             Ok(()) => {}
-            Err(FsError::Medium(_) | FsError::ReadOnly) => return self.power_cut(),
+            Err(FsError::Medium { .. } | FsError::ReadOnly) => return self.power_cut(),
             Err(error) => panic!("seed {} step {}: sync: {error}", self.seed, self.step),
         }
         self.since = vec![self.model.clone()];
@@ -598,7 +598,7 @@ impl Run {
                 self.since = vec![self.model.clone()];
                 self.versions.clear();
             }
-            Err(FsError::Medium(_) | FsError::ReadOnly) => {
+            Err(FsError::Medium { .. } | FsError::ReadOnly) => {
                 // `close` consumed the volume: use the state before it.
                 let mut ram = ram;
                 self.after_cut(&mut ram);

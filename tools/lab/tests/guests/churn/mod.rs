@@ -37,7 +37,7 @@ pub(crate) fn churn(fs: &mut dyn FileSystemMut, seed: u64, operations: u64) -> R
     let mut numbers = SplitMix64::new(seed);
     for step in 0..operations {
         // Impossible operations are skipped: no room, a directory below itself, ...
-        if let Err(error @ (FsError::Medium(_) | FsError::ReadOnly | FsError::Damaged { .. })) =
+        if let Err(error @ (FsError::Medium { .. } | FsError::ReadOnly | FsError::Damaged { .. })) =
             operation(fs, &mut numbers, step)
         {
             return Err(error);
