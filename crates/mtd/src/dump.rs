@@ -98,7 +98,7 @@ impl PageFormat {
     }
 
     /// A page and its out-of-band bytes.
-    fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         self.page_size as usize + self.oob.size
     }
 }
@@ -351,13 +351,14 @@ impl<P: Pages> Nand<P> {
         }
     }
 
-    fn marker_column(&self) -> usize {
-        self.format.page_size as usize + self.format.oob.bad_marker
+    fn marker_column(&self) -> Option<usize> {
+        Some(self.format.page_size as usize + self.format.oob.bad_marker?)
     }
 
     /// Whether the factory or a driver marked the block in the first, second or last page: the
     /// three conventions of manufacturers.
     fn has_marker(&self, block: u32) -> Result<bool, FlashError> {
+        let Some(column) = self.marker_column() else { return Ok(false) };
         let per_block = u64::from(self.geometry.pages_per_block());
         let present = u64::from(self.geometry.block_len(block) / self.geometry.write_size);
         let first = u64::from(block) * per_block;
@@ -366,7 +367,7 @@ impl<P: Pages> Nand<P> {
                 continue;
             }
             let mut byte = [0];
-            self.pages.read_page(first + page, self.marker_column(), &mut byte)?;
+            self.pages.read_page(first + page, column, &mut byte)?;
             // A marker with most bits set is a good one with bit errors.
             if byte[0].count_ones() < 5 {
                 return Ok(true);

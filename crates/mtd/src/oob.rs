@@ -10,8 +10,9 @@ use core::ops::Range;
 pub struct OobLayout {
     /// Number of out-of-band bytes of a page.
     pub size: usize,
-    /// The bad-block marker: 0xFF in a good block.
-    pub bad_marker: usize,
+    /// The bad-block marker: 0xFF in a good block. `None` if no byte is one: all blocks are good,
+    /// and none can be marked.
+    pub bad_marker: Option<usize>,
     /// Codes of all steps, in step order.
     pub ecc: Vec<Range<usize>>,
     /// Bytes left to the file systems, in order.
@@ -29,7 +30,7 @@ impl OobLayout {
             (8 | 16, 0) => (vec![], vec![0..5, 6..size]),
             _ => return None,
         };
-        Some(Self { size, bad_marker: 5, ecc, free })
+        Some(Self { size, bad_marker: Some(5), ecc, free })
     }
 
     /// The layout of large pages whose code starts at `ecc_at`. `None` if it does not fit after the
@@ -39,7 +40,7 @@ impl OobLayout {
         if ecc_at < 2 || end > size {
             return None;
         }
-        let mut layout = Self { size, bad_marker: 0, ecc: vec![], free: vec![] };
+        let mut layout = Self { size, bad_marker: Some(0), ecc: vec![], free: vec![] };
         if ecc_len != 0 {
             layout.ecc.push(ecc_at..end);
         }
@@ -69,7 +70,8 @@ impl OobLayout {
     pub fn small_at_end(size: usize, ecc_len: usize) -> Option<Self> {
         const MARKER: usize = 5;
         let start = size.checked_sub(ecc_len).filter(|&start| start > MARKER)?;
-        let mut layout = Self { size, bad_marker: MARKER, ecc: vec![], free: vec![0..MARKER] };
+        let free = vec![0..MARKER];
+        let mut layout = Self { size, bad_marker: Some(MARKER), ecc: vec![], free };
         if ecc_len != 0 {
             layout.ecc.push(start..size);
         }
@@ -87,7 +89,7 @@ impl OobLayout {
         let is_outside =
             |range: &Range<usize>| range.end <= place.start || place.end <= range.start;
         place.end <= self.size
-            && !place.contains(&self.bad_marker)
+            && self.bad_marker.is_none_or(|marker| !place.contains(&marker))
             && self.ecc.iter().all(is_outside)
     }
 
@@ -142,11 +144,11 @@ mod tests {
         let larger = OobLayout::hamming(128, 48).unwrap();
         assert_eq!((&larger.ecc[..], &larger.free[..]), (&[80..128][..], &[2..80][..]));
         let small = OobLayout::hamming(16, 6).unwrap();
-        assert_eq!((small.bad_marker, &small.ecc[..]), (5, &[0..4, 6..8][..]));
+        assert_eq!((small.bad_marker, &small.ecc[..]), (Some(5), &[0..4, 6..8][..]));
         let bch = OobLayout::at_end(64, 28).unwrap();
         assert_eq!((&bch.ecc[..], bch.free_len()), (&[36..64][..], 34));
         let tight = OobLayout::small_at_end(16, 7).unwrap();
-        assert_eq!((tight.bad_marker, &tight.ecc[..]), (5, &[9..16][..]));
+        assert_eq!((tight.bad_marker, &tight.ecc[..]), (Some(5), &[9..16][..]));
         assert_eq!((&tight.free[..], tight.free_len()), (&[0..5, 6..9][..], 8));
         assert_eq!(OobLayout::small_at_end(16, 13), None, "the bad-block marker needs its place");
         assert_eq!(OobLayout::at_end(16, 28), None);

@@ -54,6 +54,9 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
     }
     if let Some(format) = &image.page_format {
         facts.push(fact("out-of-band bytes", format.oob.size));
+        if format.oob.bad_marker.is_none() {
+            facts.push(fact("bad-block markers", "none: something else is in their place"));
+        }
         facts.push(fact("error correction", &format.ecc));
     }
     if let Content::Ubi { vid_header_offset, data_offset } = part.region.content {

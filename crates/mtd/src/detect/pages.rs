@@ -87,7 +87,7 @@ pub fn page_format<S: Storage>(
         }
     }
     let found = best.map(|(_, format)| format);
-    Ok(match (hints.page_size, hints.oob_size, hints.ecc) {
+    let mut format = match (hints.page_size, hints.oob_size, hints.ecc) {
         // Nothing is left to be found out.
         (Some(page), Some(oob), Some(scheme)) => named_format(page, oob as usize, scheme),
         (Some(page), Some(oob), None) => {
@@ -98,7 +98,29 @@ pub fn page_format<S: Storage>(
         }
         (_, _, Some(_)) => found.filter(|it| it.ecc.step() != 0),
         _ => found,
-    })
+    };
+    if let Some(format) = &mut format
+        && !has_marker(format, &sample, start)
+    {
+        format.oob.bad_marker = None;
+    }
+    Ok(format)
+}
+
+/// Whether the byte for the bad-block marker can be one, in a sample that begins at byte `start`.
+/// Controllers have layouts of their own, some with a code in its place: then most pages with data
+/// have something there, while a chip has few bad blocks.
+fn has_marker(format: &PageFormat, sample: &[u8], start: usize) -> bool {
+    let page_size = format.page_size as usize;
+    let Some(marker) = format.oob.bad_marker else { return false };
+    let stride = format.stride();
+    let skip = (stride - start % stride) % stride;
+    let pages = sample.get(skip..).unwrap_or_default().chunks_exact(stride);
+    let used = pages.filter(|page| !is_blank(&page[..page_size]));
+    let (used, marked) = used.fold((0, 0), |(used, marked), page| {
+        (used + 1, marked + usize::from(page[page_size + marker].count_ones() < 5))
+    });
+    2 * marked <= used
 }
 
 /// Sizes of pages and out-of-band bytes that agree with the hints.

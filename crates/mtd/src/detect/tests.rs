@@ -1,7 +1,7 @@
 use std::vec;
 use std::vec::Vec;
 
-use flysch_api::flash::Kind;
+use flysch_api::flash::{FlashMut, Kind};
 use flysch_wire::jffs2::{Compression, Inode};
 use flysch_wire::ubi::EcHeader;
 
@@ -289,6 +289,31 @@ fn page_formats_are_found_with_their_error_correction() {
         let flash = Dump::new(bytes, found, 128 << 10).unwrap();
         let regions = regions(&flash, &Hints::default()).unwrap();
         assert_eq!(regions[0].geometry.erase_size, 128 << 10);
+    }
+}
+
+/// Controllers put codes of their own where others have the marker.
+#[test]
+fn a_byte_that_most_pages_use_is_no_marker() {
+    let main = jffs2_image(ByteOrder::Little, 128 << 10, 9, false);
+    let layout = OobLayout::at_end(64, 0).unwrap();
+    let format = PageFormat { page_size: 2048, oob: layout, ecc: Ecc::None };
+    let plain = dump(&main, &format);
+    let mut coded = plain.clone();
+    for page in coded.chunks_mut(2112).filter(|page| page[..2048].iter().any(|&it| it != 0xFF)) {
+        page[2048..2060].copy_from_slice(b"code 0123456");
+    }
+    for (mut bytes, is_marked) in [(plain, true), (coded, false)] {
+        let block = 64 * 2112;
+        bytes[2 * block..3 * block].fill(0);
+        let found = page_format(&bytes, &Hints::default()).unwrap().expect("they are there");
+        assert_eq!(found.oob.bad_marker, is_marked.then_some(0));
+        let mut flash = Dump::new(bytes, found, 128 << 10).unwrap();
+        let bad: Vec<u32> = (0..9).filter(|&block| flash.is_bad(block).unwrap()).collect();
+        assert_eq!(bad, if is_marked { vec![2] } else { vec![] });
+        let marked = flash.mark_bad(4);
+        assert_eq!(marked, if is_marked { Ok(()) } else { Err(FlashError::Unsupported) });
+        assert_eq!(flash.is_bad(4), Ok(is_marked));
     }
 }
 

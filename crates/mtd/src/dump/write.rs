@@ -125,11 +125,12 @@ impl<P: PagesMut> FlashMut for Nand<P> {
         if self.is_bad(block)? {
             return Ok(());
         }
+        let column = self.marker_column().ok_or(FlashError::Unsupported)?;
         if self.pages.erase_pages(block) == Err(FlashError::PowerLost) {
             return Err(FlashError::PowerLost);
         }
         let first = u64::from(block) * u64::from(self.geometry.pages_per_block());
-        let marked = self.pages.program_page(first, self.marker_column(), &[0]);
+        let marked = self.pages.program_page(first, column, &[0]);
         let Some(mut table) = self.table.take() else { return marked };
         table.set(block, BlockState::Worn);
         let stored = if table.is_kept() { self.store_table(&mut table) } else { marked };
