@@ -1,5 +1,7 @@
 //! `flysch image check`.
 
+use std::collections::BTreeMap;
+
 use flysch_api::count::counted;
 use flysch_api::finding::Severity;
 use flysch_image::Checked;
@@ -8,6 +10,11 @@ use serde::Serialize;
 use super::{Source, shown};
 use crate::failure::Failure;
 use crate::output::Output;
+
+/// The severity of what costs nothing.
+const NOTE: &str = "note";
+/// Notes of one kind that are listed each.
+const ALIKE_MAX: u64 = 3;
 
 /// One finding in JSON.
 #[derive(Serialize)]
@@ -51,9 +58,7 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
             "wrong": wrong, "verified": verified, "findings": records,
         }))?;
     } else {
-        for record in &records {
-            output.line(line(record))?;
-        }
+        list(&records, output)?;
         let path = source.path.display();
         match wrong {
             0 => output.line(format_args!("{path}: nothing is wrong"))?,
@@ -70,6 +75,31 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
     }
 }
 
+/// Lists the findings. A flash that was in use holds hundreds of traces of the same kind that no
+/// file shows: of these the first few speak for all.
+fn list(records: &[Record], output: &mut Output) -> Result<(), Failure> {
+    let mut alike: BTreeMap<_, u64> = BTreeMap::new();
+    for record in records {
+        if record.severity == NOTE && record.path.is_none() {
+            let seen = alike.entry((&record.volume, record.structure, &record.problem));
+            let seen = seen.and_modify(|seen| *seen += 1).or_insert(1);
+            if *seen > ALIKE_MAX {
+                continue;
+            }
+        }
+        output.line(line(record))?;
+    }
+    for ((volume, structure, problem), seen) in alike {
+        if let Some(more) = seen.checked_sub(ALIKE_MAX).filter(|&more| more > 0) {
+            let volume = volume.as_ref().map_or(String::new(), |volume| format!("{volume}: "));
+            output.line(format_args!(
+                "{NOTE:<12} {volume}{structure}: {problem}: {more} more of these, all in --json"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
 /// What was verified with a key, in JSON.
 fn verified(verified: &flysch_image::Verified) -> serde_json::Value {
     serde_json::json!({
@@ -84,7 +114,7 @@ fn record(checked: Checked<'_>) -> Record {
     Record {
         volume: volume.map(str::to_string),
         severity: match finding.severity {
-            Severity::Note => "note",
+            Severity::Note => NOTE,
             Severity::Inconsistent => "inconsistent",
             Severity::Lost => "lost",
         },
