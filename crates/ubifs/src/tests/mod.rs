@@ -1,4 +1,6 @@
 mod builder;
 mod damage;
+mod guarded;
 mod journal;
 mod lowest;
+mod twice;
