@@ -3,4 +3,5 @@ mod damage;
 mod guarded;
 mod journal;
 mod lowest;
+mod table;
 mod twice;
