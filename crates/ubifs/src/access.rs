@@ -30,6 +30,8 @@ pub(crate) enum Cause {
     Mismatch(&'static str),
     /// A place where such a node cannot lie.
     Misplaced,
+    /// A good node that another branch has already led to.
+    Twice,
     /// A good node, but not the one that was signed.
     Hash,
     /// A good node that no signature covers.
@@ -44,6 +46,7 @@ impl fmt::Display for Cause {
             Self::Flash(error) => error.fmt(f),
             Self::Mismatch(what) => write!(f, "the node here has the wrong {what}"),
             Self::Misplaced => f.write_str("a node of this kind cannot be here"),
+            Self::Twice => f.write_str("more than one branch leads to the node here"),
             Self::Hash => {
                 f.write_str("authentication failed: its hash is not the one that was signed")
             }
@@ -64,7 +67,7 @@ impl Cause {
             Self::Node(NodeError::Field(name)) | Self::Lpt(LptError::Field(name)) => {
                 Damage::Field(name)
             }
-            Self::Mismatch(_) => Damage::Mismatch,
+            Self::Mismatch(_) | Self::Twice => Damage::Mismatch,
             Self::Misplaced => Damage::Misplaced,
             Self::Hash | Self::Unproven => Damage::Authentication,
             Self::Flash(_) => Damage::Missing,

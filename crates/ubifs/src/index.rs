@@ -2,14 +2,16 @@
 //!
 //! A B+ tree of [`flysch_wire::ubifs::Index`] nodes: a branch's key is the smallest key below it,
 //! and only names with the same hash may share a key. A child's keys end where the next branch
-//! begins. Everything is checked on the way down; a child that breaks a rule is reported with the
-//! range of keys lost with it, and the walk continues past it.
+//! begins. Everything is checked on the way down ([`Bounds`], [`Met`]); a child that breaks a rule
+//! is reported with the range of keys lost with it, and the walk continues past it. So no walk goes
+//! through a node twice, whatever the image says.
 //!
 //! Looking up one key reads one node of each level. A walk over a whole undamaged tree therefore
 //! records where the nodes of the lowest level are ([`Lowest`]), 24 bytes for about eight keys, and
 //! later lookups begin there. Nodes that lookups read or commits write are cached ([`NodeCache`]),
 //! unless the volume is in memory anyway.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -96,11 +98,45 @@ impl Lowest {
         (start..).zip(wanted).map(|(number, &(key, at))| Child {
             at,
             hash: &[],
-            level: Some(0),
-            key: Some(key),
             first: if number == 0 { Key::MIN } else { key },
-            last: self.nodes.get(number + 1).map_or(Key::MAX, |next| before(next.0)),
+            bounds: Bounds {
+                level: Some(0),
+                key: Some(key),
+                last: self.nodes.get(number + 1).map_or(Key::MAX, |next| before(next.0)),
+            },
         })
+    }
+}
+
+/// What the branches above an index node say about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// `None` for the root.
+    pub(crate) level: Option<u16>,
+    /// The branch's key; none for the root.
+    pub(crate) key: Option<Key>,
+    /// The last key that may be below it.
+    pub(crate) last: Key,
+}
+
+/// The good nodes of a walk that another branch may lead to as well.
+///
+/// The ranges of two branches share one key at most, and only one that names may share: the last of
+/// the first range and the first of the second. A node with no other key fits below both. If on
+/// each level several branches led to one such node, there would be more ways through the tree than
+/// anyone can walk. Good trees have hardly any nodes of one key, and one branch to each.
+#[derive(Debug, Default)]
+pub(crate) struct Met(BTreeSet<(u32, u32)>);
+
+impl Met {
+    /// Notes a good node that begins with the key `first`; `false` if it was met before.
+    pub(crate) fn is_new(&mut self, at: Location, first: Key, bounds: &Bounds) -> bool {
+        let place = (at.lnum, at.offset);
+        match first == bounds.last && first.is_hash() {
+            true => self.0.insert(place),
+            // No later branch can lead to it: their keys are higher.
+            false => !self.0.contains(&place),
+        }
     }
 }
 
@@ -114,6 +150,7 @@ struct Walk<'w, V> {
     overlay: &'w Overlay,
     first: Key,
     last: Key,
+    met: Met,
     visit: &'w mut dyn Visit,
 }
 
@@ -123,11 +160,8 @@ struct Child<'h> {
     at: Location,
     /// The node's hash; empty if none is required.
     hash: &'h [u8],
-    level: Option<u16>,
-    /// The branch's key; none for the root.
-    key: Option<Key>,
     first: Key,
-    last: Key,
+    bounds: Bounds,
 }
 
 impl Index {
@@ -203,19 +237,18 @@ impl Index {
         (first, last): (Key, Key),
         visit: &mut dyn Visit,
     ) -> ControlFlow<()> {
+        let met = Met::default();
+        let mut walk =
+            Walk { cached: true, access, layout, index: self, overlay, first, last, met, visit };
         let usable = |lowest: &&Lowest| lowest.root == self.root && access.verify.is_none();
         let Some(lowest) = self.lowest.as_ref().filter(usable) else {
-            let mut walk =
-                Walk { cached: true, access, layout, index: self, overlay, first, last, visit };
             return walk.whole();
         };
         if overlay.covers(first, last) {
             return ControlFlow::Continue(());
         }
-        let mut walk =
-            Walk { cached: true, access, layout, index: self, overlay, first, last, visit };
         for child in lowest.between(first, last) {
-            if !overlay.covers(child.first, child.last) {
+            if !overlay.covers(child.first, child.bounds.last) {
                 walk.descend(child)?;
             }
         }
@@ -231,9 +264,54 @@ impl Index {
         (first, last): (Key, Key),
         visit: &mut dyn Visit,
     ) -> ControlFlow<()> {
+        let met = Met::default();
         let mut walk =
-            Walk { cached: false, access, layout, index: self, overlay, first, last, visit };
+            Walk { cached: false, access, layout, index: self, overlay, first, last, met, visit };
         walk.whole()
+    }
+
+    /// Checks the rules of the tree that can be judged from one node.
+    pub(crate) fn check(
+        &self,
+        layout: &Layout,
+        node: &IndexNode<'_>,
+        bounds: &Bounds,
+    ) -> Result<(), Cause> {
+        let field = |name| Err(Cause::Node(NodeError::Field(name)));
+        if bounds.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {
+            return field("level");
+        }
+        if node.is_empty() || node.len() > self.fanout {
+            return field("child_cnt");
+        }
+        // Linux leaves a branch unchanged when the first key of its node is deleted.
+        if bounds.key.is_some_and(|key| node.key(0) < key) {
+            return Err(Cause::Mismatch("first key for its branch"));
+        }
+        let mut previous: Option<Key> = None;
+        for branch in node.branches() {
+            let key = branch.key;
+            if previous.is_some_and(|previous| key < previous || key == previous && !key.is_hash())
+                || key > bounds.last
+            {
+                return Err(Cause::Mismatch("order of keys"));
+            }
+            if matches!(key.kind(), KeyKind::Unknown(_)) {
+                return field("key");
+            }
+            let least = if node.level > 0 { self.node_min() } else { HEADER_SIZE as u32 };
+            let holds = layout.holds(&layout.main, branch.lnum, branch.offset, branch.length);
+            if !holds || branch.length < least {
+                return Err(Cause::Mismatch("branch address or length"));
+            }
+            previous = Some(key);
+        }
+        Ok(())
+    }
+
+    /// Size of the smallest node, bytes.
+    fn node_min(&self) -> u32 {
+        (flysch_wire::ubifs::INDEX_NODE_SIZE + self.format.branch_size()) as u32
     }
 }
 
@@ -244,8 +322,8 @@ impl<V: Volume> Walk<'_, V> {
             return ControlFlow::Continue(());
         }
         let (at, hash) = (self.index.root, self.index.root_hash.bytes());
-        let (first, last) = (Key::MIN, Key::MAX);
-        self.descend(Child { at, hash, level: None, key: None, first, last })
+        let bounds = Bounds { level: None, key: None, last: Key::MAX };
+        self.descend(Child { at, hash, first: Key::MIN, bounds })
     }
 
     fn descend(&mut self, child: Child<'_>) -> ControlFlow<()> {
@@ -260,15 +338,18 @@ impl<V: Volume> Walk<'_, V> {
         let (header, bytes) = match read {
             Ok(found) if self.layout.main.contains(&child.at.lnum) => found,
             Ok(_) => return self.lose(child, Cause::Misplaced),
-            Err(fault) => return self.visit.lost(fault, child.first, child.last),
+            Err(fault) => return self.visit.lost(fault, child.first, child.bounds.last),
         };
         let node = match Node::decode(header, bytes, self.index.format) {
             Ok(Node::Index(node)) => node,
             Ok(_) => return self.lose(child, Cause::Node(NodeError::Kind(header.kind))),
             Err(error) => return self.lose(child, Cause::Node(error)),
         };
-        if let Err(cause) = self.check(&node, child) {
+        if let Err(cause) = self.index.check(self.layout, &node, &child.bounds) {
             return self.lose(child, cause);
+        }
+        if !self.met.is_new(child.at, node.key(0), &child.bounds) {
+            return self.lose(child, Cause::Twice);
         }
         self.visit.node(child.at, &node)?;
         let count = node.len();
@@ -281,7 +362,7 @@ impl<V: Volume> Walk<'_, V> {
             if branch.key > self.last {
                 break;
             }
-            let last = upper_bound(&node, at, child.last);
+            let last = upper_bound(&node, at, child.bounds.last);
             if node.level == 0 {
                 if branch.key >= self.first && !self.overlay.is_gone(branch.key) {
                     self.visit.leaf(&branch, child.at)?;
@@ -290,10 +371,8 @@ impl<V: Volume> Walk<'_, V> {
                 self.descend(Child {
                     at: location(&branch),
                     hash: branch.hash,
-                    level: Some(node.level - 1),
-                    key: Some(branch.key),
                     first: if at == 0 { child.first } else { branch.key },
-                    last,
+                    bounds: Bounds { level: Some(node.level - 1), key: Some(branch.key), last },
                 })?;
             }
         }
@@ -303,47 +382,7 @@ impl<V: Volume> Walk<'_, V> {
     fn lose(&mut self, child: Child<'_>, cause: Cause) -> ControlFlow<()> {
         let place = self.access.place(child.at.lnum, child.at.offset);
         let fault = Fault { structure: NodeKind::Index.name(), place, cause };
-        self.visit.lost(fault, child.first, child.last)
-    }
-
-    /// Checks the rules of the tree that can be judged from one node.
-    fn check(&self, node: &IndexNode<'_>, child: Child<'_>) -> Result<(), Cause> {
-        let field = |name| Err(Cause::Node(NodeError::Field(name)));
-        if child.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {
-            return field("level");
-        }
-        if node.is_empty() || node.len() > self.index.fanout {
-            return field("child_cnt");
-        }
-        // Linux leaves a branch unchanged when the first key of its node is deleted.
-        if child.key.is_some_and(|key| node.key(0) < key) {
-            return Err(Cause::Mismatch("first key for its branch"));
-        }
-        let mut previous: Option<Key> = None;
-        for branch in node.branches() {
-            let key = branch.key;
-            let shared = node.level > 0 || key.is_hash();
-            if previous.is_some_and(|previous| key < previous || key == previous && !shared)
-                || key > child.last
-            {
-                return Err(Cause::Mismatch("order of keys"));
-            }
-            if matches!(key.kind(), KeyKind::Unknown(_)) {
-                return field("key");
-            }
-            let least = if node.level > 0 { self.index_node_min() } else { HEADER_SIZE as u32 };
-            let holds =
-                self.layout.holds(&self.layout.main, branch.lnum, branch.offset, branch.length);
-            if !holds || branch.length < least {
-                return Err(Cause::Mismatch("branch address or length"));
-            }
-            previous = Some(key);
-        }
-        Ok(())
-    }
-
-    fn index_node_min(&self) -> u32 {
-        (flysch_wire::ubifs::INDEX_NODE_SIZE + self.index.format.branch_size()) as u32
+        self.visit.lost(fault, child.first, child.bounds.last)
     }
 }
 

@@ -5,6 +5,8 @@
 //! copy of a node becomes dirt in one of the tree's own LEBs, counted by `ltab`. A LEB with nothing
 //! but dirt is free again once the commit that says so is complete.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use flysch_api::volume::Volume;
@@ -147,6 +149,54 @@ impl Lpt {
             *leb = TreeLeb { free, dirty, held: false };
         }
         Ok(lpt)
+    }
+
+    /// How the table of the tree's own LEBs, or the place of the next write, contradicts where the
+    /// nodes in use lie; `None` if neither does.
+    ///
+    /// A commit writes where these say that nothing is in use, and recovery erases it. A byte that
+    /// is neither in use nor counted as free or dirty is only wasted.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        let mut live = alloc::vec![(0_u32, 0_u32); self.tree_lebs.len()];
+        for (place, size) in self.places() {
+            let (bytes, end) = &mut live[(place.lnum - self.format.first) as usize];
+            *bytes = bytes.saturating_add(size);
+            *end = (*end).max(place.offset.saturating_add(size));
+        }
+        let lebs = (self.format.first..).zip(self.tree_lebs.iter().zip(live));
+        for (lnum, (leb, (bytes, end))) in lebs {
+            let written = self.format.leb_size - leb.free;
+            if end > written || bytes.saturating_add(leb.dirty) > written {
+                return Some(format!(
+                    "LEB {lnum}: {} bytes free and {} dirty, but {bytes} are in use, up to offset \
+                     {end}",
+                    leb.free, leb.dirty
+                ));
+            }
+            if lnum == self.head.lnum && end > self.head.offset {
+                return Some(format!(
+                    "LEB {lnum}: writing continues at offset {}, but bytes up to {end} are in use",
+                    self.head.offset
+                ));
+            }
+        }
+        None
+    }
+
+    /// Place and size of everything in use.
+    fn places(&self) -> impl Iterator<Item = (LptPlace, u32)> + '_ {
+        let nodes = self.levels.iter().enumerate().flat_map(|(level, cnodes)| {
+            let size = self.node_size(level);
+            cnodes.iter().filter_map(|cnode| cnode.place).map(move |place| (place, size))
+        });
+        let ltab = self.ltab.map(|place| (place, self.format.ltab_size as u32));
+        let lsave = self.lsave.map(|place| (place, self.format.lsave_size as u32));
+        nodes.chain(ltab).chain(lsave)
+    }
+
+    /// Size of the nodes of a level, bytes.
+    fn node_size(&self, level: usize) -> u32 {
+        (if level == 0 { self.format.pnode_size } else { self.format.nnode_size }) as u32
     }
 
     /// Extends the tree: the main area has grown by empty LEBs.
@@ -308,14 +358,14 @@ impl Lpt {
         self.levels[top][0].dirty = true;
         let mut left = Vec::new();
         for (level, cnodes) in self.levels.iter().enumerate() {
-            let size = if level == 0 { self.format.pnode_size } else { self.format.nnode_size };
+            let size = self.node_size(level);
             let places = cnodes.iter().filter(|cnode| cnode.dirty).filter_map(|it| it.place);
             left.extend(places.map(|place| (place, size)));
         }
-        left.extend(self.ltab.map(|place| (place, self.format.ltab_size)));
-        left.extend(self.lsave.map(|place| (place, self.format.lsave_size)));
+        left.extend(self.ltab.map(|place| (place, self.format.ltab_size as u32)));
+        left.extend(self.lsave.map(|place| (place, self.format.lsave_size as u32)));
         for (place, size) in left {
-            self.tree_lebs[(place.lnum - self.format.first) as usize].dirty += size as u32;
+            self.tree_lebs[(place.lnum - self.format.first) as usize].dirty += size;
         }
     }
 
@@ -334,13 +384,11 @@ impl Lpt {
     }
 
     fn size(&self, slot: &Slot) -> u32 {
-        let size = match slot {
-            Slot::Lsave => self.format.lsave_size,
-            Slot::Ltab => self.format.ltab_size,
-            Slot::Node { level: 0, .. } => self.format.pnode_size,
-            Slot::Node { .. } => self.format.nnode_size,
-        };
-        size as u32
+        match *slot {
+            Slot::Lsave => self.format.lsave_size as u32,
+            Slot::Ltab => self.format.ltab_size as u32,
+            Slot::Node { level, .. } => self.node_size(level),
+        }
     }
 
     /// Assigns each slot its place; returns the places, and zeroed pieces of the right size.

@@ -6,14 +6,15 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::Severity;
 use flysch_api::volume::Volume;
-use flysch_wire::ubifs::LPT_FANOUT;
 use flysch_wire::ubifs::lpt::{
     LebProperties, LptError, LptFormat, LptKind, LptPlace, Lsave, Ltab, Nnode, Pnode,
 };
+use flysch_wire::ubifs::{LPT_FANOUT, Master};
 
 use super::Check;
 use crate::access::Scratch;
 use crate::location::Location;
+use crate::lpt::Lpt;
 
 /// A walk over the tree.
 struct Walk<'l, 'c, V> {
@@ -52,6 +53,7 @@ impl<V: Volume> Check<'_, V> {
         if format.big {
             walk.lsave(LptPlace { lnum: master.lsave_lnum, offset: master.lsave_offs });
         }
+        walk.room(master);
         (!walk.damaged).then_some(walk.properties)
     }
 }
@@ -186,6 +188,19 @@ impl<V: Volume> Walk<'_, '_, V> {
                  use",
                 format.leb_size - written
             );
+            self.tell(LptKind::Ltab, place, problem);
+        }
+    }
+
+    /// Checks what a mount for writing does not accept, whether or not the stop was clean.
+    fn room(&mut self, master: &Master) {
+        let store = &self.check.fs.store;
+        let unit = store.superblock.min_io_size;
+        if !self.damaged
+            && let Ok(lpt) = Lpt::read(&store.access, (self.format, unit), master)
+            && let Some(problem) = lpt.contradiction()
+        {
+            let place = LptPlace { lnum: master.ltab_lnum, offset: master.ltab_offs };
             self.tell(LptKind::Ltab, place, problem);
         }
     }

@@ -130,10 +130,6 @@ impl<V: Volume> Check<'_, V> {
         let mut leaves = Leaves { check: self, usage, replaced: Vec::new(), scratch };
         let place = (&fs.store.access, &fs.store.layout);
         let all = (Key::MIN, Key::MAX);
-        // A tree with cycles failed verification; it is not walked again.
-        if fs.lost.contains(&all) {
-            return Usage { incomplete: true, ..Usage::default() };
-        }
         let _ = index.walk(place, &Overlay::default(), all, &mut leaves);
         let Leaves { usage, mut replaced, .. } = leaves;
         replaced.retain(|(lnum, _)| !self.is_given_up(&usage, *lnum));

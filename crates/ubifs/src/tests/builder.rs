@@ -17,7 +17,7 @@ use crate::{OpenOptions, Ubifs};
 pub(super) const LEB_SIZE: u32 = 15872;
 pub(super) const LOG: u32 = 3;
 pub(super) const ORPHANS: u32 = 7;
-const LPT: u32 = 5;
+pub(super) const LPT: u32 = 5;
 const MAIN: u32 = 8;
 const LEBS: u32 = 20;
 pub(super) const INDEX_LEB: u32 = 8;
@@ -25,7 +25,10 @@ pub(super) const COMMITTED_LEB: u32 = 9;
 /// LEBs for the journal's base and data heads.
 pub(super) const BASE: u32 = 11;
 pub(super) const DATA: u32 = 12;
-const FANOUT: usize = 4;
+pub(super) const FANOUT: usize = 4;
+
+/// A branch of the index: its key, and the LEB, offset and length of the node it leads to.
+pub(super) type Leaf = (Key, u32, u32, u32);
 
 /// LEBs in memory.
 #[derive(Clone, Debug)]
@@ -72,8 +75,10 @@ pub(super) struct Image {
     pub(super) superblock: Superblock,
     sequence: u64,
     heads: Vec<Head>,
-    committed: Vec<(Key, u32, u32, u32)>,
+    committed: Vec<Leaf>,
     highest_inode: u64,
+    /// LEBs at the end of the main area with nothing but dirt of the index, whose head is there.
+    pub(super) dirty_index_lebs: u32,
 }
 
 /// An inode with usual attributes.
@@ -156,7 +161,8 @@ impl Image {
         let volume = Memory { lebs: vec![vec![0xff; LEB_SIZE as usize]; LEBS as usize] };
         let heads = Vec::new();
         let committed = Vec::new();
-        Self { volume, superblock, sequence: 100, heads, committed, highest_inode: 64 }
+        let (sequence, highest_inode, dirty_index_lebs) = (100, 64, 0);
+        Self { volume, superblock, sequence, heads, committed, highest_inode, dirty_index_lebs }
     }
 
     pub(super) fn hash(&self) -> KeyHash {
@@ -238,7 +244,13 @@ impl Image {
     /// Writes index, LEB properties, log start, master nodes and superblock for the committed
     /// nodes; opens the journal's base and data heads.
     pub(super) fn finish_commit(&mut self) {
-        let (root, index_size) = self.write_index();
+        let root = self.write_index();
+        self.finish_commit_over(root);
+    }
+
+    /// The same with an index that the test has written.
+    pub(super) fn finish_commit_over(&mut self, (_, root_lnum, root_offs, root_len): Leaf) {
+        let index_size = self.end(INDEX_LEB) as u64;
         let used = self.end(COMMITTED_LEB) as u32;
         let superblock = Node::Superblock(self.superblock);
         superblock.emit(1, Group::None, &mut self.volume.lebs[0]);
@@ -247,6 +259,12 @@ impl Image {
         let mut lebs = [empty; (LEBS - MAIN) as usize];
         lebs[0] = LebProperties { free: LEB_SIZE - index_size as u32, dirty: 0, index: true };
         lebs[1] = LebProperties { free: LEB_SIZE - used, dirty: 0, index: false };
+        let dirt = lebs.len() - self.dirty_index_lebs as usize;
+        lebs[dirt..].fill(LebProperties { free: 0, dirty: LEB_SIZE, index: true });
+        let (ihead_lnum, ihead_offs) = match self.dirty_index_lebs {
+            0 => (INDEX_LEB, index_size as u32),
+            _ => (LEBS - 1, LEB_SIZE),
+        };
         let lpt = self.write_lpt(&format, &lebs);
         let free = |lebs: &[LebProperties]| lebs.iter().map(|leb| u64::from(leb.free)).sum();
         let dark: u64 = lebs.iter().filter(|leb| !leb.index).map(|leb| dark(leb.free)).sum();
@@ -255,15 +273,15 @@ impl Image {
             commit: 1,
             flags: MasterFlags::NO_ORPHANS,
             log_lnum: LOG,
-            root_lnum: root.0,
-            root_offs: root.1,
-            root_len: root.2,
+            root_lnum,
+            root_offs,
+            root_len,
             gc_lnum: MAIN + 2,
-            ihead_lnum: INDEX_LEB,
-            ihead_offs: index_size as u32,
+            ihead_lnum,
+            ihead_offs,
             index_size,
             total_free: free(&lebs),
-            total_dirty: 0,
+            total_dirty: u64::from(self.dirty_index_lebs * LEB_SIZE),
             total_used: used.into(),
             total_dead: 0,
             total_dark: dark,
@@ -276,8 +294,8 @@ impl Image {
             lsave_lnum: 0,
             lsave_offs: 0,
             lscan_lnum: MAIN,
-            empty_lebs: LEBS - MAIN - 2,
-            idx_lebs: 1,
+            empty_lebs: LEBS - MAIN - 2 - self.dirty_index_lebs,
+            idx_lebs: 1 + self.dirty_index_lebs,
             leb_cnt: LEBS,
             root_hash: [0; 64],
             lpt_hash: [0; 64],
@@ -313,30 +331,39 @@ impl Image {
         self.write_master(master);
     }
 
-    fn write_index(&mut self) -> ((u32, u32, u32), u64) {
-        self.committed.sort_by_key(|leaf| leaf.0);
+    fn write_index(&mut self) -> Leaf {
         let mut level = 0;
-        let mut branches = self.committed.clone();
-        let mut size = 0;
+        let mut branches = self.leaves();
         loop {
             let mut above = Vec::new();
             for children in branches.chunks(FANOUT) {
-                let mut bytes = vec![0; children.len() * 20];
-                for (child, out) in children.iter().zip(bytes.chunks_mut(20)) {
-                    let &(key, lnum, offset, length) = child;
-                    Branch { lnum, offset, length, key, hash: &[] }.write(out);
-                }
-                let node = Node::Index(Index::new(level, BranchFormat::default(), &bytes));
-                let (offset, length) = self.put(INDEX_LEB, &node, Group::None);
-                size += u64::from(align8(length));
-                above.push((children[0].0, INDEX_LEB, offset, length));
+                above.push(self.index_node(level, children));
             }
-            if let [(_, lnum, offset, length)] = above[..] {
-                return ((lnum, offset, length), size);
+            if let [root] = above[..] {
+                return root;
             }
             branches = above;
             level += 1;
         }
+    }
+
+    /// The branches to the committed nodes, in the order of their keys.
+    pub(super) fn leaves(&self) -> Vec<Leaf> {
+        let mut leaves = self.committed.clone();
+        leaves.sort_by_key(|leaf| leaf.0);
+        leaves
+    }
+
+    /// Writes an index node; returns the branch that leads to it.
+    pub(super) fn index_node(&mut self, level: u16, children: &[Leaf]) -> Leaf {
+        let mut bytes = vec![0; children.len() * 20];
+        for (child, out) in children.iter().zip(bytes.chunks_mut(20)) {
+            let &(key, lnum, offset, length) = child;
+            Branch { lnum, offset, length, key, hash: &[] }.write(out);
+        }
+        let node = Node::Index(Index::new(level, BranchFormat::default(), &bytes));
+        let (offset, length) = self.put(INDEX_LEB, &node, Group::None);
+        (children[0].0, INDEX_LEB, offset, length)
     }
 
     /// Writes pnodes, nnodes and ltab; returns the offsets of root and ltab, and the end.

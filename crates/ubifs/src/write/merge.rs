@@ -10,13 +10,13 @@ use core::ops::ControlFlow;
 
 use flysch_api::vfs::FsError;
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{Key, Node, NodeKind, align8};
+use flysch_wire::ubifs::{Key, Node, NodeError, NodeKind, align8};
 
 use super::buffered::Buffered;
 use super::gaps::Gaps;
 use super::space::Space;
 use crate::access::{Cause, Fault, Scratch};
-use crate::index::location;
+use crate::index::{Bounds, Met, location};
 use crate::location::Location;
 use crate::overlay::NameChange;
 use crate::store::Store;
@@ -32,6 +32,10 @@ pub(super) struct Entry {
 #[derive(Clone, Copy)]
 struct Child {
     at: Location,
+    /// `None` for the root.
+    level: Option<u16>,
+    /// The key of the branch that leads to it; none for the root.
+    key: Option<Key>,
     /// New keys from this one on ...
     low: Key,
     /// ... and below this one belong to it; `None`: no upper bound.
@@ -47,6 +51,10 @@ impl Child {
             Some(high) => high.previous(),
             None => Key::MAX,
         }
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { level: self.level, key: self.key, last: self.last() }
     }
 }
 
@@ -79,6 +87,8 @@ pub(super) struct IndexWriter<'s, V> {
     pub(super) moving: BTreeSet<u32>,
     /// First keys of the nodes in those LEBs.
     pub(super) keys: BTreeSet<Key>,
+    /// Nodes of the committed index that were read.
+    met: Met,
     /// Bytes of the index head's LEB that are not written yet, and where they begin.
     pub(super) buffer: Vec<u8>,
     pub(super) start: u32,
@@ -106,6 +116,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             space,
             moving: BTreeSet::new(),
             keys: BTreeSet::new(),
+            met: Met::default(),
             buffer: Vec::new(),
             start: index.at.1,
             index,
@@ -125,8 +136,8 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             return self.write_whole();
         };
         (self.moving, self.keys) = self.choose_moving()?;
-        let whole = Child { at: root, low: Key::MIN, high: None };
-        let root = match self.merge(whole, 0)? {
+        let whole = Child { at: root, level: None, key: None, low: Key::MIN, high: None };
+        let root = match self.merge(whole)? {
             Merged::Same => root,
             Merged::Changed(level, entries) => self.write_top(level, entries)?,
         };
@@ -215,32 +226,35 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         Ok((moving, keys))
     }
 
-    /// Reads a committed index node.
-    pub(super) fn index_node(&mut self, at: Location) -> Result<(u16, Vec<Entry>), FsError> {
+    /// Reads a committed index node, and checks it: one that is trusted was never read before.
+    fn index_node(&mut self, child: &Child) -> Result<(u16, Vec<Entry>), FsError> {
+        let at = child.at;
         let mut scratch = Scratch::new();
         let hash = self.store.hash_of(at);
-        let Store { access, index, auth, superblock, .. } = &mut self.store;
-        let (header, bytes) = match index {
-            Some(index) => index.node(access, (at, hash.bytes()), &mut scratch)?,
-            None => access.index_node(at, hash.bytes(), &mut scratch)?,
-        };
+        let Store { access, index, auth, layout, .. } = &mut *self.store;
         let bad = |cause| {
             let place = access.place(at.lnum, at.offset);
             FsError::from(Fault { structure: NodeKind::Index.name(), place, cause })
         };
-        match Node::decode(header, bytes, superblock.branch_format()) {
-            Ok(Node::Index(node)) => {
-                if let Some(auth) = auth {
-                    for branch in node.branches() {
-                        auth.learn(location(&branch), branch.hash);
-                    }
-                }
-                let entries = node.branches().map(|it| Entry { key: it.key, at: location(&it) });
-                Ok((node.level, entries.collect()))
-            }
-            Ok(_) => Err(bad(Cause::Mismatch("key"))),
-            Err(error) => Err(bad(Cause::Node(error))),
+        let Some(index) = index else { return Err(bad(Cause::Misplaced)) };
+        let (header, bytes) = index.node(access, (at, hash.bytes()), &mut scratch)?;
+        let node = match Node::decode(header, bytes, index.format) {
+            Ok(Node::Index(node)) => node,
+            Ok(_) => return Err(bad(Cause::Node(NodeError::Kind(header.kind)))),
+            Err(error) => return Err(bad(Cause::Node(error))),
+        };
+        let bounds = child.bounds();
+        index.check(layout, &node, &bounds).map_err(bad)?;
+        if !self.met.is_new(at, node.key(0), &bounds) {
+            return Err(bad(Cause::Twice));
         }
+        if let Some(auth) = auth {
+            for branch in node.branches() {
+                auth.learn(location(&branch), branch.hash);
+            }
+        }
+        let entries = node.branches().map(|it| Entry { key: it.key, at: location(&it) });
+        Ok((node.level, entries.collect()))
     }
 
     fn touches(&self, child: &Child) -> bool {
@@ -248,17 +262,12 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         self.store.overlay.touches(first, last) || self.keys.range(first..=last).next().is_some()
     }
 
-    fn merge(&mut self, node: Child, depth: u32) -> Result<Merged, FsError> {
-        /// More levels than a tree that was verified at opening can have.
-        const DEPTH_MAX: u32 = 64;
-        if depth > DEPTH_MAX {
-            return Err(self.store.mismatch(node.at, NodeKind::Index).into());
-        }
-        let (level, entries) = self.index_node(node.at)?;
+    fn merge(&mut self, node: Child) -> Result<Merged, FsError> {
+        let (level, entries) = self.index_node(&node)?;
         let (changed, entries) = if level == 0 {
             self.merge_leaves(&node, entries)
         } else {
-            self.merge_children(&node, (level, depth), entries)?
+            self.merge_children(&node, level, entries)?
         };
         if !changed && !self.moving.contains(&node.at.lnum) {
             return Ok(Merged::Same);
@@ -299,7 +308,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     fn merge_children(
         &mut self,
         node: &Child,
-        (level, depth): (u16, u32),
+        level: u16,
         entries: Vec<Entry>,
     ) -> Result<(bool, Vec<Entry>), FsError> {
         let mut changed = false;
@@ -308,9 +317,10 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         for (number, entry) in entries.iter().enumerate() {
             let low = if number == 0 { node.low } else { entry.key };
             let high = entries.get(number + 1).map_or(node.high, |next| Some(next.key));
-            let child = Child { at: entry.at, low, high };
+            let (below, key) = (Some(level - 1), Some(entry.key));
+            let child = Child { at: entry.at, level: below, key, low, high };
             let merged = match self.touches(&child) {
-                true => self.merge(child, depth + 1)?,
+                true => self.merge(child)?,
                 false => Merged::Same,
             };
             match merged {

@@ -26,7 +26,7 @@ use super::recover::Recovery;
 use super::space::Space;
 use super::store::StoreMut;
 use super::tnc::leaf_cost;
-use crate::access::{Fault, Scratch};
+use crate::access::{Fault, Scratch, finding};
 use crate::auth::is_unsigned;
 use crate::location::Location;
 use crate::lpt::Lpt;
@@ -173,6 +173,11 @@ impl<V: VolumeMut> StoreMut<V> {
         fs.store.access.volume.unit = superblock.min_io_size;
         let lpt = Lpt::read(&fs.store.access, (format, superblock.min_io_size), &chosen.master)
             .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", FsError::from(fault))))?;
+        if let Some(problem) = lpt.contradiction() {
+            let place = fs.store.access.place(chosen.master.ltab_lnum, chosen.master.ltab_offs);
+            let found = finding(Severity::Inconsistent, "LPT ltab", problem, place);
+            return read_only(format!("{found}; repair it first"));
+        }
         let space = Space::new(&superblock, &fs.store.layout.main, lpt.properties());
         fs.store.access.volume.sequence = chosen.sequence;
         let mut node = chosen.master;
