@@ -249,9 +249,12 @@ impl<F: Flash> Checker<'_, F> {
             return;
         };
         if kind == FileKind::Regular {
-            fs.with_layout(record, (latest.isize, node), |layout| {
+            let read = fs.with_layout(record, (latest.isize, node), |layout| {
                 self.regular(record, nodes, layout, latest.isize);
             });
+            if let Err(error) = read {
+                self.find(Severity::Lost, "inode data", error.to_string(), subject);
+            }
         } else {
             self.special(kind, nodes);
         }

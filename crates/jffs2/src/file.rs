@@ -70,6 +70,8 @@ pub(crate) fn latest<F: Flash>(
                 });
             }
             Ok((inode, Data::Good | Data::Damaged)) => return Ok((inode, number)),
+            // What the flash does not give now may be there, and be newer than the rest.
+            Err(error @ FsError::Medium { .. }) => return Err(error),
             Err(error) => {
                 first_error.get_or_insert(error);
             }
@@ -80,10 +82,24 @@ pub(crate) fn latest<F: Flash>(
     Err(first_error.unwrap_or(nothing))
 }
 
-/// Whether the fixed part of any of these nodes cannot be read.
-pub(crate) fn is_any_lost<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> bool {
+/// Whether the fixed part of any of these nodes is damaged.
+///
+/// # Errors
+/// [`FsError::Medium`].
+pub(crate) fn is_any_lost<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    nodes: &[NodeRef],
+) -> Result<bool, FsError> {
     let mut reader = Reader::new(flash, order);
-    nodes.iter().any(|node| reader.inode(*node).is_err())
+    for &node in nodes {
+        match reader.inode(node) {
+            Ok(_) => {}
+            Err(error @ FsError::Medium { .. }) => return Err(error),
+            Err(_) => return Ok(true),
+        }
+    }
+    Ok(false)
 }
 
 /// A node, and what its fixed part says about its data.
@@ -103,13 +119,16 @@ impl Layout {
     /// Assembles a file from its nodes, in ascending order of versions; `latest` is the node that
     /// determines the attributes, and `size` is from that node. This verdict stands, however the
     /// nodes read by now: newer nodes are torn, and this one is not.
+    ///
+    /// # Errors
+    /// [`FsError::Medium`]: without a node that the flash does not give now, older data would show.
     pub(crate) fn build<F: Flash>(
         flash: &F,
         order: ByteOrder,
         nodes: &[NodeRef],
         (size, latest): (u32, NodeRef),
-    ) -> Self {
-        let mut extents = extents(flash, order, nodes);
+    ) -> Result<Self, FsError> {
+        let mut extents = extents(flash, order, nodes)?;
         let has_lost_nodes = extents.iter().any(|extent| extent.is_lost);
         extents.retain(|extent| !extent.is_lost && extent.start < extent.end);
         let mut by_start = extents.clone();
@@ -117,6 +136,7 @@ impl Layout {
         let overlap = by_start.windows(2).any(|pair| pair[1].start < pair[0].end);
         let is_newer = |version: u32| version > latest.version;
         let any_newer = extents.iter().any(|extent| is_newer(extent.version));
+        let mut failed = None;
         let mut fragments: Vec<Fragment> = if overlap || any_newer {
             let mut reader = Reader::new(flash, order);
             overlay(&extents, |extent| {
@@ -125,18 +145,25 @@ impl Layout {
                     Ok(_) if is_newer(node.version) => Data::Torn,
                     Ok((_, Data::Torn)) if node.address == latest.address => Data::Damaged,
                     Ok((_, data)) => data,
-                    Err(_) => Data::Damaged,
+                    Err(error) => {
+                        let is_medium = matches!(error, FsError::Medium { .. });
+                        failed = failed.or(is_medium.then_some(error));
+                        Data::Damaged
+                    }
                 }
             })
         } else {
             by_start.iter().map(|extent| extent.fragment(Data::Good)).collect()
         };
+        if let Some(error) = failed {
+            return Err(error);
+        }
         fragments.retain(|fragment| fragment.start < size);
         if let Some(last) = fragments.last_mut() {
             last.end = last.end.min(size);
         }
         fragments.shrink_to_fit();
-        Self { fragments, has_lost_nodes }
+        Ok(Self { fragments, has_lost_nodes })
     }
 
     /// The fragments that end after `offset`.
@@ -156,7 +183,11 @@ impl Extent {
     }
 }
 
-fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Extent> {
+fn extents<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    nodes: &[NodeRef],
+) -> Result<Vec<Extent>, FsError> {
     let mut reader = Reader::new(flash, order);
     let extent = |(number, &node): (usize, &NodeRef)| {
         let unknown = Extent {
@@ -172,15 +203,16 @@ fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Exte
                 // Linux passes over a node whose data begins behind the end of the file.
                 let is_behind = inode.offset > inode.isize;
                 let end = inode.offset.saturating_add(inode.data_len());
-                Extent {
+                Ok(Extent {
                     start: inode.offset,
                     end: if is_behind { inode.offset } else { end },
                     is_hole: inode.compression == Compression::Zero,
                     is_lost: false,
                     ..unknown
-                }
+                })
             }
-            Err(_) => unknown,
+            Err(error @ FsError::Medium { .. }) => Err(error),
+            Err(_) => Ok(unknown),
         }
     };
     nodes.iter().enumerate().map(extent).collect()
@@ -268,85 +300,4 @@ fn cover(covered: &mut BTreeMap<u32, u32>, start: u32, end: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn extent(number: u32, start: u32, len: u32) -> Extent {
-        Extent { number, version: number, start, end: start + len, is_hole: false, is_lost: false }
-    }
-
-    #[test]
-    fn of_copies_with_one_version_the_good_one_shows() {
-        let copies = [extent(0, 0, 10), Extent { version: 0, ..extent(1, 0, 10) }];
-        for good in [0, 1] {
-            let judge = |e: &Extent| if e.number == good { Data::Good } else { Data::Damaged };
-            let fragments = overlay(&copies, judge);
-            assert_eq!(fragments.len(), 1);
-            assert_eq!(fragments[0].piece, Piece::Data(good));
-        }
-    }
-
-    #[test]
-    fn torn_data_lets_older_data_show_and_damaged_data_does_not() {
-        let writes = [extent(0, 0, 10), extent(1, 5, 10)];
-        let judge = |of_newer| move |e: &Extent| if e.number == 1 { of_newer } else { Data::Good };
-        let torn = overlay(&writes, judge(Data::Torn));
-        assert_eq!(torn.len(), 1);
-        assert_eq!((torn[0].start, torn[0].end, torn[0].piece), (0, 10, Piece::Data(0)));
-        let damaged = overlay(&writes, judge(Data::Damaged));
-        assert_eq!(damaged.len(), 2);
-        assert_eq!((damaged[0].end, damaged[1].piece), (5, Piece::Damaged(1)));
-    }
-
-    #[test]
-    fn torn_extents_over_many_others_do_not_pass_all_of_them() {
-        const COUNT: u32 = 2000;
-        let wide = (0..COUNT).map(|number| extent(number, 0, COUNT * 2));
-        let narrow = (0..COUNT).map(|number| extent(COUNT + number, number * 2, 1));
-        let extents: Vec<Extent> = wide.chain(narrow).collect();
-        crate::steps::take();
-        let judge = |it: &Extent| if it.number < COUNT { Data::Torn } else { Data::Good };
-        assert_eq!(overlay(&extents, judge).len(), COUNT as usize);
-        // The first of the wide ones is good.
-        let judge =
-            |it: &Extent| if (1..COUNT).contains(&it.number) { Data::Torn } else { Data::Good };
-        assert_eq!(overlay(&extents, judge).len(), COUNT as usize * 2);
-        let steps = crate::steps::take();
-        assert!(steps < u64::from(COUNT) * 10, "{steps} ranges were passed");
-    }
-
-    proptest! {
-        /// Compares with writing the extents into an array one after the other.
-        #[test]
-        fn the_newest_extent_shows_everywhere(
-            writes in prop::collection::vec((0u32..60, 1u32..40, 0u8..6), 0..25),
-        ) {
-            let mut expected = [None; 100];
-            let mut extents = vec![];
-            let mut torn = vec![];
-            for (number, &(start, len, luck)) in writes.iter().enumerate() {
-                let extent = extent(number as u32, start, len);
-                torn.push(luck == 0);
-                if luck != 0 {
-                    expected[start as usize..(start + len) as usize].fill(Some(number as u32));
-                }
-                extents.push(extent);
-            }
-            let fragments = overlay(&extents, |extent| {
-                if torn[extent.number as usize] { Data::Torn } else { Data::Good }
-            });
-            let mut found = [None; 100];
-            for fragment in &fragments {
-                let Piece::Data(number) = fragment.piece else { panic!("no holes were put in") };
-                prop_assert_eq!(fragment.node_start, writes[number as usize].0);
-                for byte in &mut found[fragment.start as usize..fragment.end as usize] {
-                    prop_assert_eq!(byte.replace(number), None, "fragments overlap");
-                }
-            }
-            prop_assert!(fragments.is_sorted_by_key(|fragment| fragment.start));
-            prop_assert_eq!(found, expected);
-        }
-    }
-}
+mod tests;

@@ -65,18 +65,18 @@ impl<F: Flash> Jffs2<F> {
         record: &InodeRecord,
         (size, latest): (u32, NodeRef),
         use_it: impl FnOnce(&Layout) -> R,
-    ) -> R {
+    ) -> Result<R, FsError> {
         if let Some(layout) = record.layout.get() {
-            return use_it(layout);
+            return Ok(use_it(layout));
         }
         let nodes = self.nodes(record);
-        let layout = Layout::build(&self.flash, self.order, nodes, (size, latest));
+        let layout = Layout::build(&self.flash, self.order, nodes, (size, latest))?;
         if nodes.len() < KEPT_NODES_MIN {
-            return use_it(&layout);
+            return Ok(use_it(&layout));
         }
         // Two threads may build it at once; one of the results is kept.
         let _ = record.layout.set(Box::new(layout));
-        record.layout.get().map(use_it).expect("it was just set")
+        Ok(record.layout.get().map(use_it).expect("it was just set"))
     }
 
     /// Whether ranges that no node of the file covers may originally have been other than zeros.
@@ -186,10 +186,10 @@ impl<F: Flash> Content for Jffs2<F> {
         told: &Told,
         range: Range<u32>,
         use_it: impl FnOnce(Stretches<'_>) -> R,
-    ) -> R {
+    ) -> Result<R, FsError> {
         let Some(latest) = told.node else {
             let each = &mut core::iter::empty();
-            return use_it(Stretches { each, has_lost_nodes: true });
+            return Ok(use_it(Stretches { each, has_lost_nodes: true }));
         };
         let nodes = self.nodes(record);
         let stretch = |fragment: &Fragment| {

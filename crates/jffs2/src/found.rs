@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use flysch_api::flash::FlashError;
 use flysch_wire::jffs2::Jffs2NodeError as NodeError;
 
 use crate::stamp::Stamp;
@@ -152,6 +153,8 @@ pub(crate) struct Found {
     pub(crate) others: Vec<(Address, u32)>,
     /// There are nodes of unknown types that forbid writing.
     pub(crate) is_read_only: bool,
+    /// What the flash answered first when it did not give a block or a node.
+    pub(crate) unreadable: Option<FlashError>,
     pub(crate) nodes: Vec<NodeRef>,
     pub(crate) dirents: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,

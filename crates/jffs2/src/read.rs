@@ -187,7 +187,7 @@ pub(crate) trait Content: Catalog {
         told: &Told,
         range: Range<u32>,
         use_it: impl FnOnce(Stretches<'_>) -> R,
-    ) -> R;
+    ) -> Result<R, FsError>;
 
     /// The references of an inode to attributes, without removals.
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef>;
@@ -381,7 +381,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         let range = offset..offset + buffer.len() as u32;
         self.0.with_stretches(inode, told, range, |stretches| {
             self.read_stretches(stretches, offset, buffer)
-        })
+        })?
     }
 
     fn read_stretches(
@@ -449,7 +449,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         let Some(offset) = u32::try_from(offset).ok().filter(|&offset| offset < size) else {
             return Ok(None);
         };
-        Ok(self.0.with_stretches(found, &told, offset..size, |stretches| {
+        self.0.with_stretches(found, &told, offset..size, |stretches| {
             if stretches.has_lost_nodes || self.0.may_miss_nodes() {
                 return Some(u64::from(offset)..u64::from(size));
             }
@@ -463,7 +463,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                 end = stretch.end;
             }
             Some(u64::from(first.start.max(offset))..u64::from(end.min(size)))
-        }))
+        })
     }
 
     /// The attribute to which a reference leads; `None` if its namespace is unknown.

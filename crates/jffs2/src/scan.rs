@@ -82,8 +82,8 @@ pub(crate) fn scan<F: Flash>(
         match flash.read(base, bytes) {
             // Bits beyond repair show in the checksums of the nodes they are in.
             Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
-            Err(FlashError::Os(_)) => {
-                scanner.problem(base, Wrong::Unreadable);
+            Err(error @ FlashError::Os(_)) => {
+                scanner.unreadable(base, error);
                 scanner.facts().end = geometry.block_len(block);
                 continue;
             }
@@ -197,6 +197,12 @@ impl<F: Flash> Scanner<'_, F> {
         self.found.problem(Problem { offset, wrong, ino: None, entry: None });
     }
 
+    /// Notes that the flash did not give what begins at `offset`.
+    fn unreadable(&mut self, offset: u64, error: FlashError) {
+        self.found.unreadable.get_or_insert(error);
+        self.problem(offset, Wrong::Unreadable);
+    }
+
     /// Whether any of these bytes are in a page known to be torn.
     fn is_torn(&self, offset: u64, len: u64) -> bool {
         self.torn.iter().any(|page| page.start < offset.saturating_add(len) && offset < page.end)
@@ -268,7 +274,7 @@ impl<F: Flash> Scanner<'_, F> {
                 let offset = base + u64::from(offset);
                 match self.flash.read(offset, &mut node) {
                     Ok(_) | Err(FlashError::Uncorrectable { .. }) => self.xref(offset, &node),
-                    Err(_) => self.problem(offset, Wrong::Unreadable),
+                    Err(error) => self.unreadable(offset, error),
                 }
             }
         }

@@ -320,7 +320,15 @@ impl<V: Volume> Ubifs<V> {
                 continue;
             }
             let mut scratch = Scratch::new();
-            let Ok(leb) = store.access.leb(lnum, &mut scratch) else { continue };
+            let leb = match store.access.leb(lnum, &mut scratch) {
+                Ok(leb) => leb,
+                Err(cause) => {
+                    let place = store.access.place(lnum, 0);
+                    let fault = Fault { structure: "orphan area", place, cause };
+                    self.findings.push(fault.finding(Severity::Lost));
+                    continue;
+                }
+            };
             for item in Scan::new(leb, 0) {
                 if let Item::Node { header, bytes, .. } = item
                     && let Ok(Node::Orphans(node)) = Node::decode(header, bytes, store.format())
@@ -335,6 +343,8 @@ impl<V: Volume> Ubifs<V> {
             let unlinked = match store.find(key) {
                 Ok(Some(at)) => match store.inode(inode, at, &mut scratch) {
                     Ok(node) => node.links == 0,
+                    // The flash does not give it now: that says nothing about it.
+                    Err(Fault { cause: Cause::Flash(_), .. }) => false,
                     // It had no name when the list was written, and has not been written since. A
                     // recovery deleted it, gave up the LEB of its node and was interrupted.
                     Err(_) => store.overlay.get(key).is_none() && store.auth.is_none(),

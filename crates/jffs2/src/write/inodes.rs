@@ -438,11 +438,8 @@ impl<F: Flash> Content for Inodes<F> {
         _: &Told,
         range: Range<u32>,
         use_it: impl FnOnce(Stretches<'_>) -> R,
-    ) -> R {
-        let Ok(loaded) = self.loaded(ino) else {
-            let each = &mut core::iter::empty();
-            return use_it(Stretches { each, has_lost_nodes: true });
-        };
+    ) -> Result<R, FsError> {
+        let loaded = self.loaded(ino)?;
         let each = &mut loaded.parts(range.start, range.end).map(|(start, part)| {
             let Part { end, node_start, address, version, total_len, what } = part;
             let source = match what {
@@ -454,7 +451,7 @@ impl<F: Flash> Content for Inodes<F> {
             };
             Stretch { start, end, source }
         });
-        use_it(Stretches { each, has_lost_nodes: loaded.has_lost_nodes })
+        Ok(use_it(Stretches { each, has_lost_nodes: loaded.has_lost_nodes }))
     }
 
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef> {

@@ -78,10 +78,10 @@ impl Loaded {
             let mut loaded = Self::new(Attributes::of(&latest), &[]);
             loaded.latest = Some(node);
             // A newer one that cannot be read now may be readable later, and count.
-            loaded.has_lost_nodes = file::is_any_lost(flash, order, &nodes[number + 1..]);
+            loaded.has_lost_nodes = file::is_any_lost(flash, order, &nodes[number + 1..])?;
             match kind(flash, &loaded.told())? {
                 FileKind::Regular => {
-                    loaded.lay_out(flash, order, &nodes, node);
+                    loaded.lay_out(flash, order, &nodes, node)?;
                 }
                 FileKind::Symlink | FileKind::CharacterDevice | FileKind::BlockDevice => {
                     loaded.data = Reader::new(flash, order).stored(node)?.into();
@@ -102,8 +102,8 @@ impl Loaded {
         order: ByteOrder,
         nodes: &[NodeRef],
         latest: NodeRef,
-    ) {
-        let layout = Layout::build(flash, order, nodes, (self.attributes.size, latest));
+    ) -> Result<(), FsError> {
+        let layout = Layout::build(flash, order, nodes, (self.attributes.size, latest))?;
         self.has_lost_nodes = layout.has_lost_nodes;
         for fragment in &layout.fragments {
             let (number, what) = match fragment.piece {
@@ -123,6 +123,7 @@ impl Loaded {
             self.parts.insert(fragment.start, part);
             *self.uses.entry(node.address).or_default() += 1;
         }
+        Ok(())
     }
 
     /// A directory was last changed when its newest entry with a time was written, if that is newer

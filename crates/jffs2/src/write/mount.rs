@@ -98,6 +98,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
             // What their last look showed counts, and nothing else.
             found = scan(&medium, order, Summaries::Use, &medium.frozen_pages())?;
         }
+        // Older data would show without what is there, and would be written on.
+        if let Some(error) = found.unreadable {
+            return Err(MountError::Flash(error));
+        }
         if found.is_read_only {
             let why = "it has nodes of unknown types that forbid it";
             return Err(MountError::NotWritable(why));

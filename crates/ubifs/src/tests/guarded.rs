@@ -6,7 +6,10 @@ use std::vec;
 use flysch_api::flash::{Corrected, FlashError};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
-use super::builder::{LEB_SIZE, Memory};
+use super::builder::{Image, LEB_SIZE, Memory};
+
+/// Linux's number for what a device cannot read.
+pub(super) const EIO: i32 = 5;
 
 /// LEBs that may be looked at only so often, and perhaps not be changed.
 #[derive(Clone, Debug)]
@@ -16,9 +19,16 @@ pub(super) struct Guarded {
     /// cache.
     pub(super) looks: Cell<u32>,
     pub(super) may_change: bool,
+    /// A LEB that the system does not give.
+    pub(super) refused: Cell<Option<u32>>,
 }
 
 impl Guarded {
+    pub(super) fn new(image: &Image, looks: u32, may_change: bool) -> Self {
+        let (memory, refused) = (image.volume.clone(), Cell::new(None));
+        Self { memory, looks: Cell::new(looks), may_change, refused }
+    }
+
     fn look(&self) {
         let left = self.looks.get().checked_sub(1);
         self.looks.set(left.expect("more looks at the volume than any walk needs"));
@@ -41,6 +51,9 @@ impl Volume for Guarded {
 
     fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.look();
+        if self.refused.get() == Some(lnum) {
+            return Err(FlashError::Os(EIO));
+        }
         self.memory.read(lnum, offset, buffer)
     }
 

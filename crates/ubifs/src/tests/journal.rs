@@ -7,11 +7,15 @@ use std::vec::Vec;
 
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
+use flysch_api::flash::FlashError;
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FsError, Inode};
 use flysch_wire::ubifs::{EntryKind, Group, InodeFlags, InodeNode, MasterFlags, Node};
 
-use super::builder::{BASE, DATA, Image, LEB_SIZE, LOG, Memory, block, cut, file, inode, root};
-use crate::Ubifs;
+use super::builder::{
+    BASE, COMMITTED_LEB, DATA, Image, LEB_SIZE, LOG, Memory, ORPHANS, block, cut, file, inode, root,
+};
+use super::guarded::{EIO, Guarded};
+use crate::{OpenOptions, Ubifs, UbifsMut};
 
 /// A directory's names.
 fn names(fs: &Ubifs<Memory>, directory: u64) -> Vec<String> {
@@ -370,6 +374,26 @@ fn orphans_are_deleted_and_the_reborn_live() {
     let fs = image.open();
     assert_eq!(content(&fs, "late"), Ok(b"abc".to_vec()));
     assert_sound(&fs);
+}
+
+/// What the system does not give for once says nothing about a file.
+#[test]
+fn an_orphan_that_cannot_be_read_now_is_not_deleted() {
+    let mut image = with_file();
+    image.orphans(&[64]);
+    image.set_flags(MasterFlags::DIRTY.0);
+    let volume = Guarded::new(&image, u32::MAX, false);
+    volume.refused.set(Some(COMMITTED_LEB));
+    let fs = Ubifs::open(volume, &OpenOptions::default()).unwrap();
+    let read = fs.attributes(Inode(64));
+    assert!(matches!(read, Err(FsError::Medium { source: FlashError::Os(EIO), .. })), "{read:?}");
+    fs.store.access.volume.refused.set(None);
+    assert_eq!(fs.attributes(Inode(64)).map(|it| it.size), Ok(9000));
+
+    let volume = Guarded::new(&image, u32::MAX, false);
+    volume.refused.set(Some(ORPHANS));
+    let error = UbifsMut::open(volume).err().unwrap().to_string();
+    assert!(error.contains("orphan area") && error.contains("error 5"), "{error}");
 }
 
 /// Recovery for writing would look for its inode, to set the size.

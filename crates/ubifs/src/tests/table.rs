@@ -1,7 +1,6 @@
 //! What the table of the LEB properties tree's own LEBs says is believed only as far as it leaves
 //! alone what is in use.
 
-use std::cell::Cell;
 use std::string::{String, ToString};
 
 use flysch_api::finding::Severity;
@@ -61,7 +60,7 @@ fn with(said: Said) -> Image {
 }
 
 fn guarded(image: &Image, may_change: bool) -> Guarded {
-    Guarded { memory: image.volume.clone(), looks: Cell::new(100_000), may_change }
+    Guarded::new(image, 100_000, may_change)
 }
 
 fn damage(volume: &Guarded) -> String {

@@ -1,7 +1,6 @@
 //! An index in which several branches lead to the same node: on each level they multiply the ways
 //! to the next, so that a walk that takes all of them never ends.
 
-use std::cell::Cell;
 use std::format;
 use std::string::ToString;
 use std::vec;
@@ -73,8 +72,7 @@ fn xattr_key(image: &Image) -> Key {
 }
 
 fn guarded(image: &Image) -> Guarded {
-    let memory = image.volume.clone();
-    Guarded { memory, looks: Cell::new(20_000), may_change: true }
+    Guarded::new(image, 20_000, true)
 }
 
 fn trusted() -> OpenOptions {

@@ -7,14 +7,16 @@ use flysch_wire::jffs2::Inode as InodeNode;
 
 use super::*;
 use crate::found::Address;
+use crate::{Jffs2, MountError};
 
-/// A flash with bytes that error correction cannot repair.
+/// A flash with bytes that error correction cannot repair, or that the system does not give.
 #[derive(Clone)]
 struct Fading {
     flash: Nor,
     lost: Range<usize>,
     /// How many reads of these bytes fail.
     left: Arc<AtomicU64>,
+    refuses: bool,
 }
 
 impl Fading {
@@ -38,6 +40,9 @@ impl Flash for Fading {
             || self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err()
         {
             return Ok(Corrected::NONE);
+        }
+        if self.refuses {
+            return Err(FlashError::Os(EIO));
         }
         wrong.for_each(|at| buffer[at - start] ^= 0x11);
         Err(FlashError::Uncorrectable { offset })
@@ -85,6 +90,9 @@ impl Part {
     }
 }
 
+/// Linux's number for what a device cannot read.
+const EIO: i32 = 5;
+
 /// A flash with a file that was written over and a file that was removed, all in one block, and the
 /// nodes that say so: the newer content, and the removal. Both files are called by these names.
 const OVER: &[u8] = b"over";
@@ -92,7 +100,7 @@ const GONE: &[u8] = b"gone";
 
 fn written() -> (Jffs2Mut<Fading>, Address, Address) {
     let left = Arc::new(AtomicU64::new(0));
-    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left }.mount();
+    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left, refuses: false }.mount();
     let root = fs.statistics().root;
     let over = create(&mut fs, OVER);
     fs.write(over, 0, &[b'o'; 600], NOW).unwrap();
@@ -224,7 +232,7 @@ fn a_directory_keeps_a_node_that_could_not_be_read_when_it_was_first_asked_for()
 #[test]
 fn a_mount_that_cannot_copy_all_of_the_block_written_last_leaves_it_and_goes_on() {
     let left = Arc::new(AtomicU64::new(0));
-    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left }.mount();
+    let mut fs = Fading { flash: Nor::new(8), lost: 0..0, left, refuses: false }.mount();
     let root = fs.statistics().root;
     let inode = create(&mut fs, OVER);
     fs.write(inode, 0, &[b'o'; 600], NOW).unwrap();
@@ -255,4 +263,41 @@ fn a_mount_that_cannot_copy_all_of_the_block_written_last_leaves_it_and_goes_on(
     assert_eq!(over(&fs), Ok(b'x'));
     assert!(fs.flash().flash.is_erased(0));
     assert!((0..4).all(|round| fs.lookup(root, format!("{round}").as_bytes()).is_ok()));
+}
+
+/// What is there all the same may be newer: neither it nor its absence is made up.
+#[test]
+fn older_data_does_not_show_in_place_of_what_the_system_does_not_give() {
+    for part in [Part::Header, Part::Fixed, Part::Data] {
+        let (fs, newer, _) = written();
+        let fs = Fading { refuses: true, ..fs.into_flash() }.mount();
+        let mut fs = lose(fs, part.of(newer), u64::MAX);
+        let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+        let read = over(&fs);
+        let source = FlashError::Os(EIO);
+        assert!(
+            matches!(read, Err(FsError::Medium { source: it, .. }) if it == source),
+            "{read:?}"
+        );
+        let written = fs.write(inode, 1, b"x", NOW);
+        assert!(matches!(written, Err(FsError::Medium { .. })), "{part:?}: {written:?}");
+        fs.flash().left.store(0, Ordering::Relaxed);
+        assert_eq!(over(&fs), Ok(b'n'), "{part:?}");
+
+        let flash = fs.into_flash();
+        let fs = Jffs2::mount(flash.clone(), None).unwrap();
+        fs.flash().left.store(u64::MAX, Ordering::Relaxed);
+        let mut bytes = [0; 600];
+        let read = fs.read(inode, 0, &mut bytes);
+        assert!(matches!(read, Err(FsError::Medium { .. })), "{part:?}: {read:?}");
+        fs.flash().left.store(0, Ordering::Relaxed);
+        assert_eq!(fs.read(inode, 0, &mut bytes), Ok(600), "{part:?}");
+        assert_eq!(bytes, [b'n'; 600]);
+        // Without one of its blocks it can be looked at, but not be written on.
+        let flash = Fading { lost: 0..BLOCK, ..flash };
+        flash.left.store(u64::MAX, Ordering::Relaxed);
+        let error = Jffs2Mut::mount(flash.clone(), &WriteOptions::default()).err();
+        assert_eq!(error, Some(MountError::Flash(source)), "{part:?}");
+        assert!(Jffs2::mount(flash, None).is_ok());
+    }
 }
