@@ -16,7 +16,7 @@ use crate::found::{DirentRef, NodeRef, Problem, Wrong};
 use crate::index::{InodeRecord, Nameless};
 use crate::node::{self, DATA_MAX, Data, Reader};
 use crate::scan::Summaries;
-use crate::{Jffs2, MountError};
+use crate::{Jffs2, Jffs2MountError};
 
 /// Maximum depth of a directory for which a path is reported.
 const DEPTH_MAX: usize = 4096;
@@ -29,7 +29,7 @@ pub fn check<F: Flash>(
     flash: F,
     order: Option<ByteOrder>,
     report: &mut dyn FnMut(Finding),
-) -> Result<(), MountError> {
+) -> Result<(), Jffs2MountError> {
     let mounted = Jffs2::mount_with(flash, order, Summaries::Verify, Nameless::Drop)?;
     let parents = parents(&mounted);
     let mut checker = Checker { fs: &mounted, parents, report };

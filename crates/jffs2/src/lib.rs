@@ -65,7 +65,7 @@ const WINDOW: usize = 64 << 10;
 /// Why a flash could not be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MountError {
+pub enum Jffs2MountError {
     /// There is no JFFS2 node on it, but it is not erased either.
     NotJffs2,
     /// It is larger than 16 GiB.
@@ -78,7 +78,7 @@ pub enum MountError {
     Flash(FlashError),
 }
 
-impl fmt::Display for MountError {
+impl fmt::Display for Jffs2MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotJffs2 => f.write_str("no JFFS2 node was found"),
@@ -90,7 +90,7 @@ impl fmt::Display for MountError {
     }
 }
 
-impl core::error::Error for MountError {
+impl core::error::Error for Jffs2MountError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Flash(error) => Some(error),
@@ -99,7 +99,7 @@ impl core::error::Error for MountError {
     }
 }
 
-impl From<FlashError> for MountError {
+impl From<FlashError> for Jffs2MountError {
     fn from(error: FlashError) -> Self {
         Self::Flash(error)
     }
@@ -140,7 +140,7 @@ impl<F: Flash> Jffs2<F> {
     /// # Errors
     /// If there is no JFFS2 or the flash cannot be read. Damage is not an error here: it is
     /// reported where it has an effect.
-    pub fn mount(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
+    pub fn mount(flash: F, order: Option<ByteOrder>) -> Result<Self, Jffs2MountError> {
         Self::mount_with(flash, order, Summaries::Use, Nameless::Drop)
     }
 
@@ -150,7 +150,10 @@ impl<F: Flash> Jffs2<F> {
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
-    pub fn mount_keeping_nameless(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
+    pub fn mount_keeping_nameless(
+        flash: F,
+        order: Option<ByteOrder>,
+    ) -> Result<Self, Jffs2MountError> {
         Self::mount_with(flash, order, Summaries::Use, Nameless::Keep)
     }
 
@@ -159,12 +162,12 @@ impl<F: Flash> Jffs2<F> {
         order: Option<ByteOrder>,
         summaries: Summaries,
         nameless: Nameless,
-    ) -> Result<Self, MountError> {
+    ) -> Result<Self, Jffs2MountError> {
         if flash.geometry().size > Address::LIMIT {
-            return Err(MountError::TooLarge);
+            return Err(Jffs2MountError::TooLarge);
         }
         if flash.geometry().erase_size == 0 {
-            return Err(MountError::NoBlocks);
+            return Err(Jffs2MountError::NoBlocks);
         }
         let order = match order {
             Some(order) => order,
@@ -217,7 +220,7 @@ impl<F: Flash> Jffs2<F> {
 
 /// The byte order in which more of the first nodes have a valid header. Erased flash has none; any
 /// order will do.
-fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
+fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, Jffs2MountError> {
     if let Some(order) = order_of_markers(flash) {
         return Ok(order);
     }
@@ -242,7 +245,7 @@ fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
         at += len as u64;
     }
     match counts {
-        [0, 0] if !is_erased => Err(MountError::NotJffs2),
+        [0, 0] if !is_erased => Err(Jffs2MountError::NotJffs2),
         [little, big] if big > little => Ok(ByteOrder::Big),
         _ => Ok(ByteOrder::Little),
     }

@@ -11,7 +11,7 @@ use flysch_wire::jffs2::{
     self, ByteOrder, Compression, Dirent, NodeType, ROOT_INO, Xattr, XattrPrefix, Xref,
 };
 
-use crate::{Jffs2, MountError, check};
+use crate::{Jffs2, Jffs2MountError, check};
 
 const BLOCK: usize = 8192;
 const ROOT: Inode = Inode(ROOT_INO as u64);
@@ -639,7 +639,7 @@ fn a_flash_that_is_erased_is_empty_and_one_with_something_else_is_refused() {
     assert_eq!(names(&fs, ROOT), [""; 0]);
     assert_eq!(fs.attributes(ROOT).unwrap().links, 3);
     let zeros = Memory { bytes: vec![0; 3 * BLOCK], geometry };
-    assert_eq!(Jffs2::mount(&zeros, None).unwrap_err(), MountError::NotJffs2);
+    assert_eq!(Jffs2::mount(&zeros, None).unwrap_err(), Jffs2MountError::NotJffs2);
 }
 
 mod properties {

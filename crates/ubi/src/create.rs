@@ -101,7 +101,7 @@ pub fn lebs_on_chip(pebs: u32) -> u32 {
 
 /// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewVolume {
+pub struct VolumePlan {
     /// Its id: 0 to 127.
     pub id: u32,
     /// Its name: 1 to 127 bytes.
@@ -121,7 +121,7 @@ pub struct NewVolume {
 /// A volume, and the numbers derived from its options.
 #[derive(Clone, Debug)]
 struct Planned {
-    volume: NewVolume,
+    volume: VolumePlan,
     record: VolumeRecord,
     usable: u32,
     used_lebs: u32,
@@ -163,8 +163,8 @@ impl Maker {
     ///
     /// # Errors
     /// [`PlanError`] says what is wrong with it.
-    pub fn add(&mut self, volume: NewVolume) -> Result<(), PlanError> {
-        let NewVolume { id, ref name, alignment, .. } = volume;
+    pub fn add(&mut self, volume: VolumePlan) -> Result<(), PlanError> {
+        let VolumePlan { id, ref name, alignment, .. } = volume;
         let most = records_max(self.leb_size);
         if id >= most {
             return Err(PlanError::IdTooHigh(id, most));
@@ -206,7 +206,7 @@ impl Maker {
         Ok(())
     }
 
-    fn check_flags(&self, volume: &NewVolume) -> Result<(), PlanError> {
+    fn check_flags(&self, volume: &VolumePlan) -> Result<(), PlanError> {
         let is_static = volume.kind == VolumeKind::Static;
         if volume.flags.contains(VolumeFlags::SKIP_CRC_CHECK) && !is_static {
             return Err(PlanError::SkipCheckOfDynamic);

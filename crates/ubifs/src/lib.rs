@@ -55,9 +55,9 @@ pub use crypt::{CipherMode, KeyError, KeyName, MasterKey, Policy};
 pub use flat::FlatImage;
 pub use keys::Keys;
 pub use location::Location;
-pub use open::{IndexUse, OpenError, OpenOptions, Ubifs};
+pub use open::{IndexUse, OpenOptions, Ubifs, UbifsOpenError};
 pub use replay::Bud;
 pub use signature::{Signer, Trust};
-pub use write::{MountError, UbifsMut};
+pub use write::{UbifsMountError, UbifsMut};
 
 pub use flysch_api::finding::{Finding, Place, Severity};

@@ -66,7 +66,7 @@ impl OpenOptions {
 /// Why opening failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum UbifsOpenError {
     /// There is neither a superblock nor a single UBIFS node.
     NotUbifs,
     /// The LEBs are smaller or larger than UBIFS allows.
@@ -75,7 +75,7 @@ pub enum OpenError {
     Authentication(AuthError),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for UbifsOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUbifs => f.write_str("no UBIFS here: no superblock and no file system nodes"),
@@ -85,7 +85,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl core::error::Error for OpenError {
+impl core::error::Error for UbifsOpenError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Authentication(error) => Some(error),
@@ -94,7 +94,7 @@ impl core::error::Error for OpenError {
     }
 }
 
-impl From<AuthError> for OpenError {
+impl From<AuthError> for UbifsOpenError {
     fn from(error: AuthError) -> Self {
         Self::Authentication(error)
     }
@@ -126,13 +126,14 @@ impl<V: Volume> Ubifs<V> {
     /// only if there is nothing at all.
     ///
     /// # Errors
-    /// [`OpenError`]; with the key of an authenticated file system also if the key is wrong, or if
-    /// superblock, master node, log or journal are not what was signed with it. Damage to other
-    /// parts is then reported and is an error for the files concerned; nothing is reconstructed.
-    pub fn open(volume: V, options: &OpenOptions) -> Result<Self, OpenError> {
+    /// [`UbifsOpenError`]; with the key of an authenticated file system also if the key is wrong,
+    /// or if superblock, master node, log or journal are not what was signed with it. Damage to
+    /// other parts is then reported and is an error for the files concerned; nothing is
+    /// reconstructed.
+    pub fn open(volume: V, options: &OpenOptions) -> Result<Self, UbifsOpenError> {
         let geometry = volume.geometry();
         if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
-            return Err(OpenError::LebSize(geometry.leb_size));
+            return Err(UbifsOpenError::LebSize(geometry.leb_size));
         }
         let (leb_size, lebs) = (geometry.leb_size, geometry.lebs);
         let mut access = Access::new(volume, leb_size, lebs);
@@ -182,7 +183,7 @@ impl<V: Volume> Ubifs<V> {
     }
 
     /// Reads everything after the superblock.
-    fn start(&mut self, options: &OpenOptions, proof: Option<Proof>) -> Result<(), OpenError> {
+    fn start(&mut self, options: &OpenOptions, proof: Option<Proof>) -> Result<(), UbifsOpenError> {
         self.note_features();
         let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
         if let Some(lpt) = self.lpt {
@@ -478,7 +479,7 @@ fn read_superblock<V: Volume>(
 }
 
 /// Substitutes for a lost superblock: everything after the master LEBs may hold nodes.
-fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenError> {
+fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), UbifsOpenError> {
     let mut scratch = Scratch::new();
     let any = (SUPERBLOCK_LEB..access.lebs).any(|lnum| {
         access
@@ -486,7 +487,7 @@ fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenEr
             .is_ok_and(|leb| Scan::new(leb, 0).any(|item| matches!(item, Item::Node { .. })))
     });
     if !any {
-        return Err(OpenError::NotUbifs);
+        return Err(UbifsOpenError::NotUbifs);
     }
     let superblock = Superblock {
         key_hash: 0,

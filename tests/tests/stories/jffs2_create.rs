@@ -12,14 +12,14 @@ use crate::image_common::{
     differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, run, snapshot, wrong,
 };
 use flysch_api::vfs::{DeviceNumber, FileKind, NewFile, Timestamp};
-use flysch_jffs2::create::{Builder, Content, Entry, Jffs2Options, Padding, summarize};
+use flysch_jffs2::create::{Content, Entry, Jffs2Builder, Jffs2Options, Padding, summarize};
 use flysch_jffs2::{Compressor, Compressors, Mode};
 use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 
 /// A tree on its way into an image, in the order of mkfs.jffs2: all entries of a directory, then
 /// its subdirectories one after the other.
 struct Walk<'b, S> {
-    builder: &'b mut Builder<S>,
+    builder: &'b mut Jffs2Builder<S>,
     links: BTreeMap<u64, u32>,
     /// Access times before anything was read.
     accessed: &'b BTreeMap<PathBuf, i64>,
@@ -122,7 +122,7 @@ fn create(tree: &Path, image: &Path, options: Jffs2Options, accessed: &BTreeMap<
     let twice = options.as_mkfs;
     let mut out = fs::File::create(image).unwrap();
     let sink = |bytes: &[u8]| io::Write::write_all(&mut out, bytes);
-    let mut builder = Builder::new(options, sink).unwrap();
+    let mut builder = Jffs2Builder::new(options, sink).unwrap();
     let metadata = fs::metadata(tree).unwrap();
     builder.root(&entry(0, b"", &metadata, b"")).unwrap();
     let mut walk = Walk { builder: &mut builder, links: BTreeMap::new(), accessed, twice };

@@ -12,8 +12,8 @@ use flysch_tests::ubifs::{
     FORMATS, differences, flash, host_tree, image_tree, make_tree, mkfs, tools_missing,
 };
 use flysch_ubifs::{
-    AuthError, AuthKey, FlatImage, Keys, MasterKey, OpenError, OpenOptions, Proof, SignatureError,
-    Ubifs,
+    AuthError, AuthKey, FlatImage, Keys, MasterKey, OpenOptions, Proof, SignatureError, Ubifs,
+    UbifsOpenError,
 };
 use flysch_wire::ubifs::{
     Group, Header, Node, SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Signature,
@@ -69,7 +69,7 @@ fn trusting(folder: &Path, name: &str, key: Option<AuthKey>) -> Keys {
 fn refusal(image: &[u8], keys: Keys) -> AuthError {
     let volume = FlatImage::open(flash(image.to_vec(), &FORMATS[1])).expect("a superblock");
     match Ubifs::open(volume, &OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() }) {
-        Err(OpenError::Authentication(error)) => error,
+        Err(UbifsOpenError::Authentication(error)) => error,
         other => panic!("{:?}", other.map(|fs| fs.verified().copied())),
     }
 }

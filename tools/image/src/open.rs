@@ -469,26 +469,26 @@ impl Part {
 fn open_ubifs(
     volume: SharedVolume,
     options: &ImageOpenOptions,
-) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
+) -> Result<Ubifs<SharedVolume>, flysch_ubifs::UbifsOpenError> {
     let keys = options.keys.clone();
     Ubifs::open(volume, &flysch_ubifs::OpenOptions { keys, ..Default::default() })
 }
 
 /// Why a UBIFS could not be opened, and the remedy.
-fn why_not(error: flysch_ubifs::OpenError) -> String {
+fn why_not(error: flysch_ubifs::UbifsOpenError) -> String {
     let text = error.to_string();
     match error {
-        flysch_ubifs::OpenError::Authentication(AuthError::Key) => format!(
+        flysch_ubifs::UbifsOpenError::Authentication(AuthError::Key) => format!(
             "{text}; name the right one (--auth-key), or leave the option out to read without \
              verifying"
         ),
-        flysch_ubifs::OpenError::Authentication(AuthError::NoKey) => {
+        flysch_ubifs::UbifsOpenError::Authentication(AuthError::NoKey) => {
             format!("{text}; name it (--auth-key)")
         }
-        flysch_ubifs::OpenError::Authentication(AuthError::Signature(
+        flysch_ubifs::UbifsOpenError::Authentication(AuthError::Signature(
             SignatureError::NoCertificate,
         )) => format!("{text}; name it (--auth-cert), or leave --auth-key out as well"),
-        flysch_ubifs::OpenError::Authentication(_) => {
+        flysch_ubifs::UbifsOpenError::Authentication(_) => {
             format!("{text}; without --auth-key and --auth-cert it is read and not verified")
         }
         _ => text,
@@ -527,7 +527,7 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &ImageOpenOptions) -> Con
     }
     match open_ubifs(Arc::new(ubi.clone()), options) {
         Ok(fs) => Contents::Ubifs(Arc::new(fs)),
-        Err(flysch_ubifs::OpenError::NotUbifs) => {
+        Err(flysch_ubifs::UbifsOpenError::NotUbifs) => {
             // The first block of a JFFS2 may be damaged, or not written yet.
             let lebs = info.map.iter().map(|&(lnum, _)| lnum);
             let order = lebs.filter_map(|lnum| starts_with_jffs2(ubi, lnum).ok().flatten()).next();

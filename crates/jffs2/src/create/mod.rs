@@ -1,8 +1,8 @@
 //! Creation of images from files, as by mkfs.jffs2 and sumtool.
 //!
-//! A [`Builder`] takes files one by one, parents before their children, and outputs erase blocks as
-//! they fill. The same files in the same order give the same bytes. Nodes are in the order of
-//! mkfs.jffs2: the directory entry, the inode's nodes, its attributes.
+//! A [`Jffs2Builder`] takes files one by one, parents before their children, and outputs erase
+//! blocks as they fill. The same files in the same order give the same bytes. Nodes are in the
+//! order of mkfs.jffs2: the directory entry, the inode's nodes, its attributes.
 
 mod blocks;
 mod summarize;
@@ -191,7 +191,7 @@ pub struct Content<'a, E> {
 
 /// Makes an image. `S` receives its bytes, one erase block at a time; the last may be shorter.
 #[derive(Debug)]
-pub struct Builder<S> {
+pub struct Jffs2Builder<S> {
     options: Jffs2Options,
     blocks: Blocks<S>,
     packer: Packer,
@@ -229,7 +229,7 @@ pub(crate) fn device_data(order: ByteOrder, device: DeviceNumber) -> Option<([u8
     Some((bytes, 4))
 }
 
-impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
+impl<E, S: FnMut(&[u8]) -> Result<(), E>> Jffs2Builder<S> {
     /// Starts an image.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ fn image(options: Jffs2Options) -> (Vec<u8>, Written) {
         out.extend_from_slice(bytes);
         Ok::<(), String>(())
     };
-    let mut builder = Builder::new(options, sink).unwrap();
+    let mut builder = Jffs2Builder::new(options, sink).unwrap();
     builder.root(&entry(0, "", FileKind::Directory, "")).unwrap();
     let directory = entry(ROOT_INO, "dir", FileKind::Directory, "");
     let directory = builder.add(&Entry { modified: at(77), ..directory }, None).unwrap();
@@ -166,7 +166,7 @@ fn padding_ends_where_it_should() {
 #[test]
 fn an_image_is_not_padded_beyond_what_jffs2_can_address() {
     let options = Jffs2Options { padding: Padding::To((16 << 30) + 1), ..options() };
-    let refused = Builder::new(options, |_: &[u8]| Ok::<(), ()>(())).map(drop);
+    let refused = Jffs2Builder::new(options, |_: &[u8]| Ok::<(), ()>(())).map(drop);
     assert!(matches!(refused, Err(Jffs2CreateError::Options(why)) if why.contains("16 GiB")));
 }
 
@@ -175,7 +175,7 @@ fn an_image_that_gets_too_large_is_refused() {
     let sink = |_: &[u8]| Ok::<(), String>(());
     let limit = u64::from(ERASE_SIZE);
     let options = Jffs2Options { size_max: Some(limit), ..options() };
-    let mut builder = Builder::new(options, sink).unwrap();
+    let mut builder = Jffs2Builder::new(options, sink).unwrap();
     let mut noise = content().into_iter().rev();
     let mut read = |buffer: &mut [u8]| {
         buffer.fill_with(|| noise.next().unwrap());
@@ -189,7 +189,7 @@ fn an_image_that_gets_too_large_is_refused() {
 #[test]
 fn what_jffs2_can_not_hold_is_refused() {
     let sink = |_: &[u8]| Ok::<(), String>(());
-    let mut builder = Builder::new(options(), sink).unwrap();
+    let mut builder = Jffs2Builder::new(options(), sink).unwrap();
     let long = "n".repeat(255);
     let fifo = entry(ROOT_INO, "fifo", FileKind::Fifo, "");
     let mut owner = fifo;
@@ -225,7 +225,8 @@ fn what_jffs2_can_not_hold_is_refused() {
 
 #[test]
 fn a_name_is_there_once() {
-    let mut builder = Builder::new(Jffs2Options::default(), |_: &[u8]| Ok::<(), ()>(())).unwrap();
+    let mut builder =
+        Jffs2Builder::new(Jffs2Options::default(), |_: &[u8]| Ok::<(), ()>(())).unwrap();
     let fifo = entry(ROOT_INO, "fifo", FileKind::Fifo, "");
     let folder = builder.add(&entry(ROOT_INO, "d", FileKind::Directory, ""), None).unwrap();
     let first = builder.add(&fifo, None).unwrap();

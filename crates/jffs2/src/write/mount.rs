@@ -16,21 +16,21 @@ use super::tables::Name;
 use super::{Jffs2Mut, WriteOptions};
 use crate::found::{Address, Wrong};
 use crate::scan::{Summaries, scan};
-use crate::{MountError, detect_order};
+use crate::{Jffs2MountError, detect_order};
 
 /// Minimum number of erase blocks (Linux refuses fewer).
 const BLOCKS_MIN: u32 = 5;
 /// Number of attempts to mount if programming fails in all remaining blocks.
 const TRIES: u32 = 3;
 
-fn check_geometry(geometry: &FlashGeometry) -> Result<(), MountError> {
+fn check_geometry(geometry: &FlashGeometry) -> Result<(), Jffs2MountError> {
     let unit = geometry.write_size;
-    let refuse = |why| Err(MountError::NotWritable(why));
+    let refuse = |why| Err(Jffs2MountError::NotWritable(why));
     if geometry.size > Address::LIMIT {
-        return Err(MountError::TooLarge);
+        return Err(Jffs2MountError::TooLarge);
     }
     if geometry.erase_size == 0 {
-        return Err(MountError::NoBlocks);
+        return Err(Jffs2MountError::NoBlocks);
     }
     if geometry.kind == FlashKind::MlcNand {
         return refuse(
@@ -63,7 +63,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     ///
     /// # Errors
     /// If there is no JFFS2, or the flash cannot be read or must not be written.
-    pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
+    pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, Jffs2MountError> {
         check_geometry(flash.geometry())?;
         let mut fs = Self::attempt(flash, options)?;
         for _ in 1..TRIES {
@@ -82,7 +82,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     /// Mounts once, until everything is done or nothing can be written any more.
-    fn attempt(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
+    fn attempt(flash: F, options: &WriteOptions) -> Result<Self, Jffs2MountError> {
         let order = match options.order {
             Some(order) => order,
             None => detect_order(&flash)?,
@@ -100,14 +100,14 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         // Older data would show without what is there, and would be written on.
         if let Some(error) = found.unreadable {
-            return Err(MountError::Flash(error));
+            return Err(Jffs2MountError::Flash(error));
         }
         if found.is_read_only {
             let why = "it has nodes of unknown types that forbid it";
-            return Err(MountError::NotWritable(why));
+            return Err(Jffs2MountError::NotWritable(why));
         }
         if found.problems.iter().any(|problem| problem.wrong == Wrong::CrossesBlock) {
-            return Err(MountError::NotWritable("its erase blocks have another size"));
+            return Err(Jffs2MountError::NotWritable("its erase blocks have another size"));
         }
         let ranks = Ranks::new(&medium, &doubts, &found);
         let torn = doubts.shaky.iter().chain(&doubts.last).copied().collect();

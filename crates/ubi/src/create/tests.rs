@@ -34,8 +34,8 @@ const NAND: ImageOptions = ImageOptions {
     image_sequence: 12_345,
 };
 
-fn volume(id: u32, name: &str, size: u64) -> NewVolume {
-    NewVolume {
+fn volume(id: u32, name: &str, size: u64) -> VolumePlan {
+    VolumePlan {
         id,
         name: name.into(),
         kind: VolumeKind::Dynamic,
@@ -98,9 +98,9 @@ fn what_is_made_attaches() {
     let mut maker = Maker::new(NAND).unwrap();
     let kind = VolumeKind::Static;
     maker.add(volume(5, "data", 300_000)).unwrap();
-    maker.add(NewVolume { kind, ..volume(0, "kernel", 200_000) }).unwrap();
-    maker.add(NewVolume { size: 1 << 20, image_size: 0, ..volume(1, "empty", 0) }).unwrap();
-    maker.add(NewVolume { alignment: 100_000, ..volume(2, "aligned", 250_000) }).unwrap();
+    maker.add(VolumePlan { kind, ..volume(0, "kernel", 200_000) }).unwrap();
+    maker.add(VolumePlan { size: 1 << 20, image_size: 0, ..volume(1, "empty", 0) }).unwrap();
+    maker.add(VolumePlan { alignment: 100_000, ..volume(2, "aligned", 250_000) }).unwrap();
     let bytes = image(&maker);
     assert_eq!(bytes.len() as u64, maker.blocks() * u64::from(NAND.peb_size));
     let geometry = FlashGeometry::nor(bytes.len() as u64, NAND.peb_size);
@@ -126,21 +126,21 @@ fn what_is_made_attaches() {
 fn wrong_volumes_are_refused() {
     let mut maker = Maker::new(NAND).unwrap();
     let autoresize = VolumeFlags::AUTORESIZE;
-    maker.add(NewVolume { flags: autoresize, ..volume(0, "first", 1000) }).unwrap();
+    maker.add(VolumePlan { flags: autoresize, ..volume(0, "first", 1000) }).unwrap();
     let usual = volume(1, "second", 1000);
     let bad = [
-        NewVolume { id: 0, ..usual.clone() },
-        NewVolume { id: 128, ..usual.clone() },
-        NewVolume { name: "first".into(), ..usual.clone() },
-        NewVolume { name: "x".repeat(128), ..usual.clone() },
-        NewVolume { image_size: 1001, ..usual.clone() },
-        NewVolume { size: 0, image_size: 0, ..usual.clone() },
-        NewVolume { size: u64::MAX, ..usual.clone() },
-        NewVolume { alignment: 0, ..usual.clone() },
-        NewVolume { alignment: 200_000, ..usual.clone() },
-        NewVolume { flags: autoresize, ..usual.clone() },
-        NewVolume { flags: VolumeFlags::SKIP_CRC_CHECK, ..usual.clone() },
-        NewVolume { kind: VolumeKind::Static, image_size: 0, ..usual.clone() },
+        VolumePlan { id: 0, ..usual.clone() },
+        VolumePlan { id: 128, ..usual.clone() },
+        VolumePlan { name: "first".into(), ..usual.clone() },
+        VolumePlan { name: "x".repeat(128), ..usual.clone() },
+        VolumePlan { image_size: 1001, ..usual.clone() },
+        VolumePlan { size: 0, image_size: 0, ..usual.clone() },
+        VolumePlan { size: u64::MAX, ..usual.clone() },
+        VolumePlan { alignment: 0, ..usual.clone() },
+        VolumePlan { alignment: 200_000, ..usual.clone() },
+        VolumePlan { flags: autoresize, ..usual.clone() },
+        VolumePlan { flags: VolumeFlags::SKIP_CRC_CHECK, ..usual.clone() },
+        VolumePlan { kind: VolumeKind::Static, image_size: 0, ..usual.clone() },
     ];
     for volume in bad {
         assert!(maker.add(volume.clone()).is_err(), "{volume:?}");
@@ -154,7 +154,7 @@ fn chips_have_their_reserve() {
     assert_eq!(lebs_on_chip(1000), 1000 - 4 - 20);
     assert_eq!(lebs_on_chip(3), 0);
     let mut maker = Maker::new(NAND).unwrap();
-    maker.add(NewVolume { size: 126_976 * 1000, ..volume(0, "root", 1) }).unwrap();
+    maker.add(VolumePlan { size: 126_976 * 1000, ..volume(0, "root", 1) }).unwrap();
     assert_eq!(maker.check_chip(1024), Ok(()));
     let sentence = maker.check_chip(1023).unwrap_err().to_string();
     assert!(sentence.contains("1000") && sentence.contains("999"), "{sentence}");

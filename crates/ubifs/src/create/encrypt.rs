@@ -7,7 +7,7 @@ use flysch_api::vfs::FileKind;
 use flysch_wire::ubifs::{Data, SuperblockFlags, align8};
 use sha2::{Digest, Sha256};
 
-use super::{Builder, CreateError, LebSink, NewInode, OptionsError};
+use super::{LebSink, NewInode, OptionsError, UbifsBuilder, UbifsCreateError};
 use crate::crypt::{
     BLOCK, Context, FileCipher, MasterKey, Policy, Use, encrypt_name, encrypt_target, stored_length,
 };
@@ -78,16 +78,21 @@ pub(super) fn is_encrypted(kind: FileKind) -> bool {
     matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
 }
 
-impl<S: LebSink> Builder<S> {
+impl<S: LebSink> UbifsBuilder<S> {
     /// Encrypts everything by `policy`, with the key among `keys` that it names. Must be called
     /// before anything is written. The files' nonces are derived from [`Keys::entropy`], which must
     /// differ for each file system.
     ///
     /// # Errors
-    /// [`CreateError::Options`] without the key or random bytes, or for a key that is too short.
-    pub fn encrypt(&mut self, policy: &Policy, keys: &Keys) -> Result<(), CreateError<S::Error>> {
+    /// [`UbifsCreateError::Options`] without the key or random bytes, or for a key that is too
+    /// short.
+    pub fn encrypt(
+        &mut self,
+        policy: &Policy,
+        keys: &Keys,
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let Some(entropy) = keys.entropy else {
-            return Err(CreateError::Options(OptionsError::NoEntropy));
+            return Err(UbifsCreateError::Options(OptionsError::NoEntropy));
         };
         let masters = keys.masters.clone();
         let encryption =
@@ -95,7 +100,7 @@ impl<S: LebSink> Builder<S> {
         for use_of in [Use::Names, Use::Contents] {
             let tried = encryption.context(0).cipher(&encryption.masters, use_of);
             tried.map_err(|source| {
-                CreateError::Options(OptionsError::Encryption { key: policy.key, source })
+                UbifsCreateError::Options(OptionsError::Encryption { key: policy.key, source })
             })?;
         }
         // As Linux does: older format versions do not have encryption.

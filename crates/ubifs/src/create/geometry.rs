@@ -58,8 +58,9 @@ pub struct CreateOptions {
     /// Names carry cookies, as in file systems made by Linux: format version 5 instead of 4.
     pub double_hash: bool,
     /// Hash algorithm for nodes. What vouches for the hashes is an HMAC
-    /// ([`Builder::authenticated`](super::Builder::authenticated)) or a signature
-    /// ([`Builder::signed`](super::Builder::signed)). Implies format version 5, with cookies.
+    /// ([`UbifsBuilder::authenticated`](super::UbifsBuilder::authenticated)) or a signature
+    /// ([`UbifsBuilder::signed`](super::UbifsBuilder::signed)). Implies format version 5, with
+    /// cookies.
     pub authentication: Option<HashAlgorithm>,
     /// Unique id; derived from the content if `None`.
     pub uuid: Option<[u8; 16]>,

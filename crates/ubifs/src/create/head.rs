@@ -12,7 +12,7 @@ use flysch_wire::ubifs::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{CreateError, LebSink, OptionsError};
+use super::{LebSink, OptionsError, UbifsCreateError};
 use crate::auth::{Auth, Digest};
 use crate::location::Location;
 use crate::signature::Signer;
@@ -91,7 +91,7 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Writes a node, to the next LEB if it does not fit this one.
-    pub(super) fn append(&mut self, node: &Node<'_>) -> Result<Place, CreateError<S::Error>> {
+    pub(super) fn append(&mut self, node: &Node<'_>) -> Result<Place, UbifsCreateError<S::Error>> {
         let length = node.size() as u32;
         if length > self.leb_size - self.offset {
             self.flush(matches!(node, Node::Index(_)))?;
@@ -110,13 +110,15 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Writes out the LEB, if there is something in it, and moves to the next one.
-    pub(super) fn flush(&mut self, index: bool) -> Result<(), CreateError<S::Error>> {
+    pub(super) fn flush(&mut self, index: bool) -> Result<(), UbifsCreateError<S::Error>> {
         if self.offset == 0 {
             return Ok(());
         }
         let end = pad(&mut self.buffer, self.offset, self.write_size);
         if self.has_room() {
-            self.sink.put(self.lnum, &self.buffer[..end as usize]).map_err(CreateError::Sink)?;
+            self.sink
+                .put(self.lnum, &self.buffer[..end as usize])
+                .map_err(UbifsCreateError::Sink)?;
         }
         if let Some(digest) = &mut self.digest {
             digest.update(&self.buffer[..self.offset as usize]);
@@ -143,11 +145,11 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Fails if the LEBs exceed the maximum LEB count.
-    pub(super) fn check_room(&self) -> Result<(), CreateError<S::Error>> {
+    pub(super) fn check_room(&self) -> Result<(), UbifsCreateError<S::Error>> {
         if self.lnum <= self.main.end {
             return Ok(());
         }
-        Err(CreateError::NoSpace { needed: self.lnum.into(), max: self.main.end })
+        Err(UbifsCreateError::NoSpace { needed: self.lnum.into(), max: self.main.end })
     }
 
     /// Writes a LEB that holds only this node.
@@ -155,7 +157,7 @@ impl<S: LebSink> Head<S> {
         &mut self,
         lnum: u32,
         node: &Node<'_>,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let sequence = self.next_sequence();
         let mut content = vec![0; node.size().next_multiple_of(self.write_size as usize)];
         let length = node.emit(sequence, Group::None, &mut content) as u32;
@@ -177,17 +179,17 @@ impl<S: LebSink> Head<S> {
         &mut self,
         superblock: &Superblock,
         signer: &dyn Signer,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let sequence = self.next_sequence();
         let mut content = vec![0; self.leb_size as usize];
         let (node, rest) = content.split_at_mut(SUPERBLOCK_NODE_SIZE);
         Node::Superblock(*superblock).emit(sequence, Group::None, node);
         let signature = signer.sign(node);
         let signature =
-            signature.map_err(|error| CreateError::Options(OptionsError::Signer(error)))?;
+            signature.map_err(|error| UbifsCreateError::Options(OptionsError::Signer(error)))?;
         let signature = Node::Signature(Signature { kind: SIGNATURE_PKCS7, signature: &signature });
         if signature.size() > rest.len() {
-            return Err(CreateError::Options(OptionsError::SignatureRoom(self.leb_size)));
+            return Err(UbifsCreateError::Options(OptionsError::SignatureRoom(self.leb_size)));
         }
         let sequence = self.next_sequence();
         let length = SUPERBLOCK_NODE_SIZE + signature.emit(sequence, Group::None, rest);
@@ -206,8 +208,12 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Passes a LEB outside the main area to the sink.
-    pub(super) fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), CreateError<S::Error>> {
-        self.sink.put(lnum, content).map_err(CreateError::Sink)
+    pub(super) fn put(
+        &mut self,
+        lnum: u32,
+        content: &[u8],
+    ) -> Result<(), UbifsCreateError<S::Error>> {
+        self.sink.put(lnum, content).map_err(UbifsCreateError::Sink)
     }
 
     /// Takes the properties of the main area's LEBs collected so far.

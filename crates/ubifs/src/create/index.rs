@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use flysch_wire::ubifs::{Branch, Index, Key, KeyKind, Node, align8};
 
 use super::head::Place;
-use super::{Builder, CreateError, LebSink};
+use super::{LebSink, UbifsBuilder, UbifsCreateError};
 
 /// A node the index leads to.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ fn name_of(names: &[u8], at: u32) -> &[u8] {
 }
 
 /// Sorts by key, and names with the same hash by their bytes.
-pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), CreateError<E>> {
+pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), UbifsCreateError<E>> {
     let named = |key: Key| matches!(key.kind(), KeyKind::Entry | KeyKind::XattrEntry);
     leaves.sort_unstable_by(|a, b| {
         a.key.cmp(&b.key).then_with(|| {
@@ -40,7 +40,7 @@ pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), CreateErr
             let name = name_of(names, pair[0].name);
             assert!(named(pair[0].key), "a block or inode written twice: {:?}", pair[0].key);
             if name == name_of(names, pair[1].name) {
-                return Err(CreateError::Duplicate {
+                return Err(UbifsCreateError::Duplicate {
                     inode: pair[0].key.inode(),
                     name: name.into(),
                 });
@@ -50,9 +50,9 @@ pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), CreateErr
     Ok(())
 }
 
-impl<S: LebSink> Builder<S> {
+impl<S: LebSink> UbifsBuilder<S> {
     /// Writes the index over the sorted leaves; returns the place of the root and the total bytes.
-    pub(super) fn write_index(&mut self) -> Result<(Place, u64), CreateError<S::Error>> {
+    pub(super) fn write_index(&mut self) -> Result<(Place, u64), UbifsCreateError<S::Error>> {
         let leaves = core::mem::take(&mut self.leaves);
         let mut below: Vec<(Key, Place)> =
             leaves.into_iter().map(|leaf| (leaf.key, leaf.place)).collect();

@@ -11,7 +11,7 @@ use flysch_wire::ubifs::{
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::encrypt::is_encrypted;
-use super::{Builder, CreateError, LebSink, OptionsError};
+use super::{LebSink, OptionsError, UbifsBuilder, UbifsCreateError};
 use crate::crypt::CONTEXT_NAME;
 use crate::file::type_of;
 
@@ -32,7 +32,7 @@ pub struct NewInode<'a> {
     pub owner: u32,
     /// Group id.
     pub group: u32,
-    /// Length of a regular file; for a directory, the sum of [`Builder::entry_size`] over its
+    /// Length of a regular file; for a directory, the sum of [`UbifsBuilder::entry_size`] over its
     /// names. Ignored for other kinds.
     pub size: u64,
     /// Time of the last read.
@@ -131,11 +131,11 @@ struct Xattrs {
     names: u32,
 }
 
-impl<S: LebSink> Builder<S> {
+impl<S: LebSink> UbifsBuilder<S> {
     /// Writes a name into a directory.
     ///
     /// # Errors
-    /// [`CreateError::Sink`].
+    /// [`UbifsCreateError::Sink`].
     ///
     /// # Panics
     /// If the name is empty or longer than 255 bytes.
@@ -145,7 +145,7 @@ impl<S: LebSink> Builder<S> {
         name: &[u8],
         inode: u32,
         kind: FileKind,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         assert!(name.len() <= NAME_MAX, "a name of {} bytes", name.len());
         let name = self.stored_name(directory, name);
         self.name(EntryKind::Directory, (directory, &name), inode, type_of(kind))
@@ -157,7 +157,7 @@ impl<S: LebSink> Builder<S> {
         (parent, name): (u32, &[u8]),
         inode: u32,
         file_type: u8,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         assert!((1..=NAME_MAX).contains(&name.len()), "a name of {} bytes", name.len());
         let hash = self.superblock.key_hash().expect("made from the options").hash(name);
         let key = Key::any_entry(kind, parent, hash);
@@ -174,14 +174,14 @@ impl<S: LebSink> Builder<S> {
     /// [`creation_sequence`](Self::creation_sequence), taken before the file's blocks were written.
     ///
     /// # Errors
-    /// [`CreateError::Sink`], [`CreateError::Inodes`], and [`CreateError::Options`] for attributes
-    /// that UBIFS cannot hold.
+    /// [`UbifsCreateError::Sink`], [`UbifsCreateError::Inodes`], and [`UbifsCreateError::Options`]
+    /// for attributes that UBIFS cannot hold.
     pub fn inode(
         &mut self,
         number: u32,
         creation: u64,
         inode: &NewInode<'_>,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let mut xattrs = self.xattrs(number, inode)?;
         let mut flags = inode.flags.0;
         let mut target = Cow::Borrowed(inode.target);
@@ -233,16 +233,20 @@ impl<S: LebSink> Builder<S> {
     }
 
     /// Writes extended attributes: for each one a name, and an inode that holds the value.
-    fn xattrs(&mut self, host: u32, inode: &NewInode<'_>) -> Result<Xattrs, CreateError<S::Error>> {
+    fn xattrs(
+        &mut self,
+        host: u32,
+        inode: &NewInode<'_>,
+    ) -> Result<Xattrs, UbifsCreateError<S::Error>> {
         let mut sum = Xattrs::default();
         let most = self.superblock.leb_size as usize / 2 / INODE_NODE_SIZE;
         let names: usize = inode.xattrs.iter().map(|(name, _)| name.len() + 1).sum();
         if inode.xattrs.len() > most || names > XATTR_LIST_MAX {
-            return Err(CreateError::Options(OptionsError::TooManyXattrs { inode: host }));
+            return Err(UbifsCreateError::Options(OptionsError::TooManyXattrs { inode: host }));
         }
         for &(name, value) in inode.xattrs {
             check_xattr(name, value).map_err(|source| {
-                CreateError::Options(OptionsError::Xattr { inode: host, source })
+                UbifsCreateError::Options(OptionsError::Xattr { inode: host, source })
             })?;
             self.xattr((host, inode), (name, value), &mut sum)?;
         }
@@ -255,7 +259,7 @@ impl<S: LebSink> Builder<S> {
         (host, inode): (u32, &NewInode<'_>),
         (name, value): (&[u8], &[u8]),
         sum: &mut Xattrs,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let number = self.next_inode()?;
         let creation = self.creation_sequence();
         // As Linux and mkfs.ubifs 2.3 or later do; older versions write the type of a directory.
@@ -289,6 +293,6 @@ impl<S: LebSink> Builder<S> {
     }
 }
 
-fn target_too_long<E>(inode: u32) -> CreateError<E> {
-    CreateError::Options(OptionsError::TargetTooLong { inode })
+fn target_too_long<E>(inode: u32) -> UbifsCreateError<E> {
+    UbifsCreateError::Options(OptionsError::TargetTooLong { inode })
 }

@@ -1,10 +1,10 @@
 //! Making a file system: nodes in, logical erase blocks out.
 //!
-//! [`Builder`] takes blocks of content, inodes and names in any order and writes them in sequence
-//! to the main area, LEB by LEB, remembering only where each node lies. [`Builder::finish`] then
-//! writes what Linux finds after a commit and a clean unmount: the index over those places, the LEB
-//! properties tree, master nodes, an empty log, and last the superblock, without which there is no
-//! file system. The same calls give the same bytes.
+//! [`UbifsBuilder`] takes blocks of content, inodes and names in any order and writes them in
+//! sequence to the main area, LEB by LEB, remembering only where each node lies.
+//! [`UbifsBuilder::finish`] then writes what Linux finds after a commit and a clean unmount: the
+//! index over those places, the LEB properties tree, master nodes, an empty log, and last the
+//! superblock, without which there is no file system. The same calls give the same bytes.
 //!
 //! The layout is that of mkfs.ubifs: data, a LEB for garbage collection, the index.
 
@@ -59,7 +59,7 @@ pub trait LebSink {
 /// Why a file system could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum CreateError<E> {
+pub enum UbifsCreateError<E> {
     /// The options contradict each other or the format.
     Options(OptionsError),
     /// More LEBs are needed than `max` (`-c`); reported at the end, when the number is known.
@@ -82,7 +82,7 @@ pub enum CreateError<E> {
     Sink(E),
 }
 
-impl<E> CreateError<E> {
+impl<E> UbifsCreateError<E> {
     /// Whether a larger maximum LEB count helps.
     pub fn wants_more_lebs(&self) -> bool {
         match self {
@@ -93,7 +93,7 @@ impl<E> CreateError<E> {
     }
 }
 
-impl<E: fmt::Display> fmt::Display for CreateError<E> {
+impl<E: fmt::Display> fmt::Display for UbifsCreateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Options(error) => error.fmt(f),
@@ -109,7 +109,7 @@ impl<E: fmt::Display> fmt::Display for CreateError<E> {
     }
 }
 
-impl<E: core::error::Error + 'static> core::error::Error for CreateError<E> {
+impl<E: core::error::Error + 'static> core::error::Error for UbifsCreateError<E> {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             // `Display` shows these errors themselves, so their sources come next.
@@ -142,7 +142,7 @@ pub struct Created {
 }
 
 /// Writes a file system from nodes.
-pub struct Builder<S> {
+pub struct UbifsBuilder<S> {
     superblock: Superblock,
     head: Head<S>,
     leaves: Vec<Leaf>,
@@ -154,38 +154,38 @@ pub struct Builder<S> {
     signer: Option<Arc<dyn Signer>>,
 }
 
-impl<S> fmt::Debug for Builder<S> {
+impl<S> fmt::Debug for UbifsBuilder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("UbifsBuilder")
             .field("superblock", &self.superblock)
             .field("nodes", &self.leaves.len())
             .finish_non_exhaustive()
     }
 }
 
-impl<S: LebSink> Builder<S> {
+impl<S: LebSink> UbifsBuilder<S> {
     /// Starts a file system.
     ///
     /// # Errors
-    /// [`CreateError::Options`].
-    pub fn new(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
+    /// [`UbifsCreateError::Options`].
+    pub fn new(options: &CreateOptions, sink: S) -> Result<Self, UbifsCreateError<S::Error>> {
         match options.authentication {
             None => Self::start(options, sink),
-            Some(_) => Err(CreateError::Options(OptionsError::NoAuthKey)),
+            Some(_) => Err(UbifsCreateError::Options(OptionsError::NoAuthKey)),
         }
     }
 
-    fn start(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
+    fn start(options: &CreateOptions, sink: S) -> Result<Self, UbifsCreateError<S::Error>> {
         // Only the areas before the main area are placed now; the number of LEBs is known at the
         // end.
         let mut superblock =
-            options.superblock(options.leb_count_max).map_err(CreateError::Options)?;
+            options.superblock(options.leb_count_max).map_err(UbifsCreateError::Options)?;
         if options.uuid.is_none() {
             superblock.uuid = [0; 16];
         }
         let layout = superblock
             .layout()
-            .map_err(|error| CreateError::Options(OptionsError::Layout(error)))?;
+            .map_err(|error| UbifsCreateError::Options(OptionsError::Layout(error)))?;
         let digest = options.uuid.is_none().then(Xxh3Default::new);
         let head = Head::new(layout.main, &superblock, sink, digest);
         Ok(Self {
@@ -203,12 +203,12 @@ impl<S: LebSink> Builder<S> {
     /// [`CreateOptions::authentication`] says.
     ///
     /// # Errors
-    /// [`CreateError::Options`].
+    /// [`UbifsCreateError::Options`].
     pub fn authenticated(
         options: &CreateOptions,
         key: &AuthKey,
         sink: S,
-    ) -> Result<Self, CreateError<S::Error>> {
+    ) -> Result<Self, UbifsCreateError<S::Error>> {
         let mut builder = Self::start(options, sink)?;
         if let Some(algorithm) = options.authentication {
             let auth = Auth::new(algorithm, Some(key));
@@ -223,12 +223,12 @@ impl<S: LebSink> Builder<S> {
     /// [`CreateOptions::authentication`] says.
     ///
     /// # Errors
-    /// [`CreateError::Options`].
+    /// [`UbifsCreateError::Options`].
     pub fn signed(
         options: &CreateOptions,
         signer: Arc<dyn Signer>,
         sink: S,
-    ) -> Result<Self, CreateError<S::Error>> {
+    ) -> Result<Self, UbifsCreateError<S::Error>> {
         let mut builder = Self::start(options, sink)?;
         if let Some(algorithm) = options.authentication {
             builder.head.auth = Some(Auth::new(algorithm, None));
@@ -243,12 +243,12 @@ impl<S: LebSink> Builder<S> {
     /// Gives out the next inode number.
     ///
     /// # Errors
-    /// [`CreateError::Inodes`].
-    pub fn next_inode(&mut self) -> Result<u32, CreateError<S::Error>> {
+    /// [`UbifsCreateError::Inodes`].
+    pub fn next_inode(&mut self) -> Result<u32, UbifsCreateError<S::Error>> {
         /// Linux does not give out numbers from here on either (`INUM_WATERMARK`).
         const INODES_END: u32 = 0xffff_ff00;
         if self.highest_inode >= INODES_END - 1 {
-            return Err(CreateError::Inodes);
+            return Err(UbifsCreateError::Inodes);
         }
         self.highest_inode += 1;
         Ok(self.highest_inode)
@@ -267,14 +267,14 @@ impl<S: LebSink> Builder<S> {
     /// last block of a file. `stored` is what [`pack`] made of it.
     ///
     /// # Errors
-    /// [`CreateError::Sink`].
+    /// [`UbifsCreateError::Sink`].
     pub fn block(
         &mut self,
         inode: u32,
         block: u32,
         size: u32,
         (compression, stored): (Compression, &[u8]),
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let key = Key::data(inode, block);
         let mut data = Data { key, size, compression, plain_size: 0, data: stored };
         let mut room;
@@ -285,7 +285,7 @@ impl<S: LebSink> Builder<S> {
         self.leaf(key, &Node::Data(data))
     }
 
-    fn leaf(&mut self, key: Key, node: &Node<'_>) -> Result<(), CreateError<S::Error>> {
+    fn leaf(&mut self, key: Key, node: &Node<'_>) -> Result<(), UbifsCreateError<S::Error>> {
         let name = match node {
             Node::Entry(entry) => {
                 let at = self.names.len() as u32;
@@ -303,8 +303,8 @@ impl<S: LebSink> Builder<S> {
     /// Writes the rest: index, LEB properties, log, master nodes, superblock.
     ///
     /// # Errors
-    /// [`CreateError::Sink`], [`CreateError::NoSpace`], [`CreateError::Duplicate`].
-    pub fn finish(mut self) -> Result<(Created, S), CreateError<S::Error>> {
+    /// [`UbifsCreateError::Sink`], [`UbifsCreateError::NoSpace`], [`UbifsCreateError::Duplicate`].
+    pub fn finish(mut self) -> Result<(Created, S), UbifsCreateError<S::Error>> {
         index::sort(&mut self.leaves, &self.names)?;
         self.head.flush(false)?;
         let gc_lnum = self.head.skip();
@@ -378,9 +378,9 @@ impl<S: LebSink> Builder<S> {
         &mut self,
         properties: &[LebProperties],
         master: &mut Master,
-    ) -> Result<(), CreateError<S::Error>> {
+    ) -> Result<(), UbifsCreateError<S::Error>> {
         let format = LptFormat::new(&self.superblock)
-            .map_err(|error| CreateError::Options(OptionsError::Layout(error)))?;
+            .map_err(|error| UbifsCreateError::Options(OptionsError::Layout(error)))?;
         let hash = self.head.auth.as_ref().map(Auth::algorithm);
         let lpt = lpt::build(&format, self.superblock.min_io_size, (properties, hash));
         master.lpt_hash = lpt.hash.padded();
@@ -433,27 +433,27 @@ impl Sums {
 /// Makes an empty file system on a volume: a root directory with these permissions, made `now`.
 ///
 /// # Errors
-/// [`CreateError`]; the volume is unchanged if the options do not fit it.
+/// [`UbifsCreateError`]; the volume is unchanged if the options do not fit it.
 pub fn format<V: flysch_api::volume::VolumeMut>(
     volume: V,
     options: &CreateOptions,
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
-    check_volume(&volume, options).map_err(CreateError::Options)?;
-    fill(Builder::new(options, OnVolume(volume))?, root)
+) -> Result<Created, UbifsCreateError<flysch_api::flash::FlashError>> {
+    check_volume(&volume, options).map_err(UbifsCreateError::Options)?;
+    fill(UbifsBuilder::new(options, OnVolume(volume))?, root)
 }
 
 /// Makes an empty authenticated file system on a volume, as [`format`] does.
 ///
 /// # Errors
-/// [`CreateError`].
+/// [`UbifsCreateError`].
 pub fn format_authenticated<V: flysch_api::volume::VolumeMut>(
     volume: V,
     (options, key): (&CreateOptions, &AuthKey),
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
-    check_volume(&volume, options).map_err(CreateError::Options)?;
-    fill(Builder::authenticated(options, key, OnVolume(volume))?, root)
+) -> Result<Created, UbifsCreateError<flysch_api::flash::FlashError>> {
+    check_volume(&volume, options).map_err(UbifsCreateError::Options)?;
+    fill(UbifsBuilder::authenticated(options, key, OnVolume(volume))?, root)
 }
 
 /// A file system of other LEBs than the volume's could not be opened there.
@@ -474,13 +474,13 @@ fn check_volume(
 }
 
 fn fill<V: flysch_api::volume::VolumeMut>(
-    mut builder: Builder<OnVolume<V>>,
+    mut builder: UbifsBuilder<OnVolume<V>>,
     root: &NewInode<'_>,
-) -> Result<Created, CreateError<flysch_api::flash::FlashError>> {
+) -> Result<Created, UbifsCreateError<flysch_api::flash::FlashError>> {
     let creation = builder.creation_sequence();
-    builder.inode(Builder::<OnVolume<V>>::ROOT, creation, root)?;
+    builder.inode(UbifsBuilder::<OnVolume<V>>::ROOT, creation, root)?;
     let (created, mut sink) = builder.finish()?;
-    sink.0.sync().map_err(CreateError::Sink)?;
+    sink.0.sync().map_err(UbifsCreateError::Sink)?;
     Ok(created)
 }
 

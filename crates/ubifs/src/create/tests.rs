@@ -98,7 +98,7 @@ fn file(size: usize) -> NewInode<'static> {
 /// A tree with `files` files, names that collide, links, devices and attributes.
 fn build(options: &CreateOptions, files: usize, length: usize) -> (Created, Lebs) {
     let sink = Lebs { leb_size: options.leb_size, count: options.leb_count_max, ..Lebs::default() };
-    let mut builder = Builder::new(options, sink).unwrap();
+    let mut builder = UbifsBuilder::new(options, sink).unwrap();
     let root = builder.creation_sequence();
     let mut size = 0;
     let mut packed = [0; BLOCK_SIZE as usize];
@@ -116,7 +116,7 @@ fn build(options: &CreateOptions, files: usize, length: usize) -> (Created, Lebs
         // With `-k test` the first four bytes are the hash.
         for name in [std::format!("same{at}"), std::format!("another{at}")] {
             builder
-                .entry(Builder::<Lebs>::ROOT, name.as_bytes(), number, FileKind::Regular)
+                .entry(UbifsBuilder::<Lebs>::ROOT, name.as_bytes(), number, FileKind::Regular)
                 .unwrap();
             size += NewInode::entry_size(name.as_bytes());
         }
@@ -126,10 +126,10 @@ fn build(options: &CreateOptions, files: usize, length: usize) -> (Created, Lebs
     let device = DeviceNumber { major: 259, minor: 70_000 };
     let inode = NewInode { kind: FileKind::BlockDevice, device, size: 0, ..file(0) };
     builder.inode(number, creation, &inode).unwrap();
-    builder.entry(Builder::<Lebs>::ROOT, b"disk", number, FileKind::BlockDevice).unwrap();
+    builder.entry(UbifsBuilder::<Lebs>::ROOT, b"disk", number, FileKind::BlockDevice).unwrap();
     size += NewInode::entry_size(b"disk");
     let directory = NewInode { size, ..NewInode::directory(NOW) };
-    builder.inode(Builder::<Lebs>::ROOT, root, &directory).unwrap();
+    builder.inode(UbifsBuilder::<Lebs>::ROOT, root, &directory).unwrap();
     builder.finish().unwrap()
 }
 
@@ -210,8 +210,9 @@ fn the_same_calls_give_the_same_bytes() {
 
 #[test]
 fn what_does_not_fit_is_said() {
-    let sentence =
-        |options: &CreateOptions| Builder::new(options, Lebs::default()).unwrap_err().to_string();
+    let sentence = |options: &CreateOptions| {
+        UbifsBuilder::new(options, Lebs::default()).unwrap_err().to_string()
+    };
     let usual = CreateOptions::new(2048, 126_976, 400);
     assert!(sentence(&CreateOptions { min_io_size: 1000, ..usual }).contains("power of two"));
     assert!(sentence(&CreateOptions { leb_size: 4096, ..usual }).contains("15360"));
@@ -227,15 +228,15 @@ fn what_does_not_fit_is_said() {
 
     let small =
         CreateOptions { compression: Compression::None, ..CreateOptions::new(8, 15_360, 40) };
-    let mut builder = Builder::new(&small, Lebs::default()).unwrap();
+    let mut builder = UbifsBuilder::new(&small, Lebs::default()).unwrap();
     for at in 0..200 {
         builder.block(65, at, 4096, (Compression::None, &[at as u8; 4096])).unwrap();
     }
     let error = builder.finish().unwrap_err();
     // 67 LEBs of data at 3 blocks each, one of the index, one for garbage collection, the areas.
-    assert!(matches!(error, CreateError::NoSpace { needed: 78..=90, max: 40 }), "{error}");
+    assert!(matches!(error, UbifsCreateError::NoSpace { needed: 78..=90, max: 40 }), "{error}");
 
-    let mut builder = Builder::new(&usual, Lebs::default()).unwrap();
+    let mut builder = UbifsBuilder::new(&usual, Lebs::default()).unwrap();
     for _ in 0..2 {
         builder.entry(1, b"twice", 65, FileKind::Regular).unwrap();
     }

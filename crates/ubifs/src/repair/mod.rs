@@ -37,9 +37,9 @@ use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{NodeKind, SuperblockFlags};
 
 use crate::access::Scratch;
-use crate::open::{IndexUse, OpenError, OpenOptions, Ubifs};
+use crate::open::{IndexUse, OpenOptions, Ubifs, UbifsOpenError};
 use crate::scan::{Item, Scan};
-use crate::write::{Buffered, MountError, UbifsMut};
+use crate::write::{Buffered, UbifsMountError, UbifsMut};
 use plan::Plan;
 
 /// How much a repair may lose, from least to most; named after the modes of fsck.ubifs.
@@ -108,13 +108,13 @@ pub struct Report {
 #[non_exhaustive]
 pub enum RepairError {
     /// The file system could not be opened.
-    Open(OpenError),
+    Open(UbifsOpenError),
     /// No level can repair it; the text says why.
     Unrepairable(String),
     /// It needs a higher level than allowed; the report says what and why.
     Level(Report),
     /// Writing failed, or there is no room for a new index.
-    Write(MountError),
+    Write(UbifsMountError),
     /// The repair was written, but the check still finds this.
     Unclean(Vec<Finding>),
 }
@@ -177,7 +177,7 @@ pub fn repair<V: VolumeMut>(volume: V, level: Level, now: u64) -> Result<(V, Rep
     grow(&mut fs);
     let written = UbifsMut::rebase(fs, &state).map_err(RepairError::Write)?;
     let closed = written.close();
-    let volume = closed.map_err(|error| RepairError::Write(MountError::Failed(error)))?;
+    let volume = closed.map_err(|error| RepairError::Write(UbifsMountError::Failed(error)))?;
     let fs = Ubifs::open(volume, &OpenOptions::default()).map_err(RepairError::Open)?;
     let mut rest = fs.check();
     rest.retain(|finding| finding.severity > Severity::Note);
@@ -337,6 +337,6 @@ fn damaged_buds(findings: &[Finding]) -> Vec<u32> {
 
 impl From<FsError> for RepairError {
     fn from(error: FsError) -> Self {
-        Self::Write(MountError::Failed(error))
+        Self::Write(UbifsMountError::Failed(error))
     }
 }

@@ -11,7 +11,7 @@ use flysch_random::SplitMix64;
 use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, MasterFlags, Node};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};
-use crate::{IndexUse, OpenError, OpenOptions, Ubifs};
+use crate::{IndexUse, OpenOptions, Ubifs, UbifsOpenError};
 
 /// Sixteen files of one block each, inodes 64 to 79, and one file in the journal.
 fn sample() -> Image {
@@ -188,9 +188,9 @@ fn master_nodes_may_differ_in_their_hmac_and_nothing_else() {
 #[test]
 fn nothing_at_all_is_said() {
     let empty = Memory { lebs: vec![vec![0xff; super::builder::LEB_SIZE as usize]; 20] };
-    assert_eq!(Ubifs::open(empty, &OpenOptions::default()).unwrap_err(), OpenError::NotUbifs);
+    assert_eq!(Ubifs::open(empty, &OpenOptions::default()).unwrap_err(), UbifsOpenError::NotUbifs);
     let zeros = Memory { lebs: vec![vec![0; super::builder::LEB_SIZE as usize]; 3] };
-    assert_eq!(Ubifs::open(zeros, &OpenOptions::default()).unwrap_err(), OpenError::NotUbifs);
+    assert_eq!(Ubifs::open(zeros, &OpenOptions::default()).unwrap_err(), UbifsOpenError::NotUbifs);
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(crate) use buffered::Buffered;
 use files::Files;
 use store::StoreMut;
 
-pub use mount::MountError;
+pub use mount::UbifsMountError;
 
 /// Journal head of garbage collection.
 const GC: usize = 0;
@@ -133,9 +133,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// system grows with it.
     ///
     /// # Errors
-    /// [`MountError::ReadOnly`] for what can be read but not written: authenticated images without
-    /// their key, unknown flags or format versions, damage that lost something.
-    pub fn open(volume: V) -> Result<Self, MountError> {
+    /// [`UbifsMountError::ReadOnly`] for what can be read but not written: authenticated images
+    /// without their key, unknown flags or format versions, damage that lost something.
+    pub fn open(volume: V) -> Result<Self, UbifsMountError> {
         Self::open_with(volume, &OpenOptions::default())
     }
 
@@ -145,7 +145,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// # Errors
     /// As [`open`](Self::open); a damaged part of a trusted index is found later, by the operation
     /// that needs it.
-    pub fn open_with(volume: V, options: &OpenOptions) -> Result<Self, MountError> {
+    pub fn open_with(volume: V, options: &OpenOptions) -> Result<Self, UbifsMountError> {
         Ok(Self { files: Files::new(StoreMut::open(volume, options)?) })
     }
 

@@ -31,22 +31,22 @@ use crate::auth::is_unsigned;
 use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::master::{SEQUENCE_WATERMARK, bad_fields, content};
-use crate::open::{OpenError, OpenOptions, Ubifs};
+use crate::open::{OpenOptions, Ubifs, UbifsOpenError};
 use crate::replay::{BudEnd, Seen};
 
 /// Why a file system could not be opened for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MountError {
+pub enum UbifsMountError {
     /// The file system could not be opened.
-    Open(OpenError),
+    Open(UbifsOpenError),
     /// It can only be read; the text says why.
     ReadOnly(String),
     /// Writing back the recovered state failed.
     Failed(FsError),
 }
 
-impl fmt::Display for MountError {
+impl fmt::Display for UbifsMountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
@@ -56,7 +56,7 @@ impl fmt::Display for MountError {
     }
 }
 
-impl core::error::Error for MountError {
+impl core::error::Error for UbifsMountError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Open(error) => Some(error),
@@ -66,21 +66,21 @@ impl core::error::Error for MountError {
     }
 }
 
-impl From<FsError> for MountError {
+impl From<FsError> for UbifsMountError {
     fn from(error: FsError) -> Self {
         Self::Failed(error)
     }
 }
 
-fn read_only<T>(why: impl Into<String>) -> Result<T, MountError> {
-    Err(MountError::ReadOnly(why.into()))
+fn read_only<T>(why: impl Into<String>) -> Result<T, UbifsMountError> {
+    Err(UbifsMountError::ReadOnly(why.into()))
 }
 
 impl<V: VolumeMut> StoreMut<V> {
     /// Opens for writing; see [`UbifsMut::open_with`](super::UbifsMut::open_with).
-    pub(super) fn open(volume: V, options: &OpenOptions) -> Result<Self, MountError> {
+    pub(super) fn open(volume: V, options: &OpenOptions) -> Result<Self, UbifsMountError> {
         let buffered = Buffered::new(volume, 8);
-        let fs = Ubifs::open(buffered, options).map_err(MountError::Open)?;
+        let fs = Ubifs::open(buffered, options).map_err(UbifsMountError::Open)?;
         let mut this = Self::prepare(fs)?;
         let unclean = this.master.is_dirty();
         let Seen { log, buds } = core::mem::take(&mut this.fs.seen);
@@ -119,7 +119,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Refuses what cannot be written according to the superblock.
-    fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
+    fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), UbifsMountError> {
         let superblock = fs.store.superblock;
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
         if is_authenticated && !fs.store.auth.as_ref().is_some_and(|auth| auth.has_key()) {
@@ -147,7 +147,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Refuses what cannot be written; reads the LEB properties.
-    fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
+    fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, UbifsMountError> {
         Self::refuse(&fs)?;
         let superblock = fs.store.superblock;
         let (Some(chosen), Some(format)) = (fs.master.take(), fs.lpt) else {
@@ -172,7 +172,9 @@ impl<V: VolumeMut> StoreMut<V> {
         }
         fs.store.access.volume.unit = superblock.min_io_size;
         let lpt = Lpt::read(&fs.store.access, (format, superblock.min_io_size), &chosen.master)
-            .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", FsError::from(fault))))?;
+            .map_err(|fault: Fault| {
+                UbifsMountError::ReadOnly(format!("{}", FsError::from(fault)))
+            })?;
         if let Some(problem) = lpt.contradiction() {
             let place = fs.store.access.place(chosen.master.ltab_lnum, chosen.master.ltab_offs);
             let found = finding(Severity::Inconsistent, "LPT ltab", problem, place);
@@ -305,7 +307,7 @@ impl<V: VolumeMut> StoreMut<V> {
     }
 
     /// Extends the file system over the rest of the volume.
-    fn grow(&mut self) -> Result<(), MountError> {
+    fn grow(&mut self) -> Result<(), UbifsMountError> {
         let superblock = self.fs.store.superblock;
         let lebs =
             self.fs.store.access.volume.flash().geometry().lebs.min(superblock.leb_count_max);

@@ -27,7 +27,7 @@ use super::numbers::Numbers;
 use super::orphans::Orphans;
 use super::space::Space;
 use super::store::StoreMut;
-use super::{MountError, UbifsMut};
+use super::{UbifsMountError, UbifsMut};
 use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::master::{INODE_WATERMARK, SEQUENCE_WATERMARK};
@@ -73,8 +73,12 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Makes `state` the entire content.
     ///
     /// # Errors
-    /// [`MountError::Failed`] if the flash refuses a change, or lacks empty LEBs for a new index.
-    pub(crate) fn rebase(fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
+    /// [`UbifsMountError::Failed`] if the flash refuses a change, or lacks empty LEBs for a new
+    /// index.
+    pub(crate) fn rebase(
+        fs: Ubifs<Buffered<V>>,
+        state: &NewState,
+    ) -> Result<Self, UbifsMountError> {
         Ok(Self { files: Files::new(rebase(fs, state)?) })
     }
 }
@@ -82,7 +86,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 fn rebase<V: VolumeMut>(
     mut fs: Ubifs<Buffered<V>>,
     state: &NewState,
-) -> Result<StoreMut<V>, MountError> {
+) -> Result<StoreMut<V>, UbifsMountError> {
     let compression = default_compression(&fs.store.superblock).code();
     let is_impossible = fs.store.superblock.default_compression != compression;
     fs.store.superblock.default_compression = compression;
@@ -92,7 +96,7 @@ fn rebase<V: VolumeMut>(
     let kept = kept_nodes(&state.kept);
     let (sequence, held) = survey(&fs, state, &kept);
     if sequence >= SEQUENCE_WATERMARK {
-        return Err(MountError::ReadOnly("its sequence numbers are used up".into()));
+        return Err(UbifsMountError::ReadOnly("its sequence numbers are used up".into()));
     }
     fs.store.access.volume.sequence = sequence;
     let node = sane_master(&fs, state);

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use flysch_api::vfs::{FileKind, NewFile};
 use flysch_jffs2::create::{
-    Builder, Content as Jffs2Content, Entry as Jffs2Entry, Jffs2CreateError as Jffs2Error,
-    Jffs2Options, Written,
+    Content as Jffs2Content, Entry as Jffs2Entry, Jffs2Builder, Jffs2CreateError, Jffs2Options,
+    Written,
 };
 use flysch_wire::jffs2::ROOT_INO;
 
@@ -52,7 +52,7 @@ type Out<'o> = Box<dyn FnMut(&[u8]) -> io::Result<()> + 'o>;
 /// Adds files to an image.
 struct Filler<'t, 'o> {
     tree: &'t Tree,
-    builder: Builder<Out<'o>>,
+    builder: Jffs2Builder<Out<'o>>,
     xattrs: XattrChoice,
     /// Inode of each file added; 0 for the others.
     inodes: Vec<u32>,
@@ -71,7 +71,7 @@ pub fn create_jffs2(
     making: &Making,
 ) -> Result<Jffs2Written, CreateError> {
     let sink: Out<'_> = Box::new(|bytes| out.write_all(bytes));
-    let builder = Builder::new(options, sink).map_err(|error| explain("options", error))?;
+    let builder = Jffs2Builder::new(options, sink).map_err(|error| explain("options", error))?;
     let inodes = vec![0; tree.entries.len()];
     let mut filler = Filler { tree, builder, xattrs, inodes, notes: Vec::new(), making };
     filler.run()?;
@@ -80,15 +80,15 @@ pub fn create_jffs2(
     Ok(Jffs2Written { written, notes })
 }
 
-fn explain(path: &str, error: Jffs2Error<io::Error>) -> CreateError {
+fn explain(path: &str, error: Jffs2CreateError<io::Error>) -> CreateError {
     match error {
-        Jffs2Error::Output(error) => CreateError::Output(error),
-        Jffs2Error::Content(error) => CreateError::source(path, error),
-        Jffs2Error::ContentShort { .. } => {
+        Jffs2CreateError::Output(error) => CreateError::Output(error),
+        Jffs2CreateError::Content(error) => CreateError::source(path, error),
+        Jffs2CreateError::ContentShort { .. } => {
             CreateError::source(path, io::Error::other("the file changed while it was read"))
         }
-        Jffs2Error::Options(what) => CreateError::options(what.to_string()),
-        full @ Jffs2Error::Full { .. } => CreateError::Room(full.into()),
+        Jffs2CreateError::Options(what) => CreateError::options(what.to_string()),
+        full @ Jffs2CreateError::Full { .. } => CreateError::Room(full.into()),
         _ => CreateError::refused(path, error),
     }
 }
@@ -164,7 +164,7 @@ impl<'t> Filler<'t, '_> {
                 continue;
             }
             match self.builder.xattr(self.inodes[file], name, value) {
-                Err(Jffs2Error::Entry(why)) => {
+                Err(Jffs2CreateError::Entry(why)) => {
                     let note = format!("attributes {} are left out: {why}", shown(name));
                     if !self.notes.contains(&note) {
                         self.notes.push(note);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use flysch_ubi::create::{ImageOptions, Maker, NewVolume};
+use flysch_ubi::create::{ImageOptions, Maker, VolumePlan};
 use flysch_wire::ubi::{VolumeFlags, VolumeKind};
 use flysch_wire::ubifs::{BranchFormat, Node, SUPERBLOCK_NODE_SIZE};
 
@@ -14,7 +14,7 @@ use super::{CreateError, Making};
 /// A volume and the source of its content.
 #[derive(Clone, Debug)]
 struct Section {
-    volume: NewVolume,
+    volume: VolumePlan,
     image: Option<PathBuf>,
 }
 
@@ -329,7 +329,7 @@ fn section(place: &str, keys: &[(String, String)]) -> Result<Option<Section>, Cr
         None => return Err(refuse("it has neither `image` nor `vol_size`".to_string())),
     };
     let alignment = number("vol_alignment")?.unwrap_or(1);
-    let volume = NewVolume { id, name, kind, size, image_size, alignment, flags };
+    let volume = VolumePlan { id, name, kind, size, image_size, alignment, flags };
     Ok(Some(Section { volume, image }))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flysch_api::vfs::FileKind;
 use flysch_ubifs::create::{
-    Builder, CreateError as UbifsError, CreateOptions, Created, LebSink, Needs, NewInode, Packing,
+    CreateOptions, Created, LebSink, Needs, NewInode, Packing, UbifsBuilder, UbifsCreateError,
     check_xattr,
 };
 use flysch_ubifs::{Keys, Policy, Signer};
@@ -78,9 +78,9 @@ pub fn create_ubifs(
     let sink = FileSink { out, leb_size: format.leb_size, written: Vec::new() };
     let key = options.keys.as_ref().and_then(|keys| keys.auth.as_ref());
     let mut builder = match (&options.signer, key) {
-        (Some(signer), _) => Builder::signed(&format, signer.clone(), sink),
-        (None, Some(key)) => Builder::authenticated(&format, key, sink),
-        (None, None) => Builder::new(&format, sink),
+        (Some(signer), _) => UbifsBuilder::signed(&format, signer.clone(), sink),
+        (None, Some(key)) => UbifsBuilder::authenticated(&format, key, sink),
+        (None, None) => UbifsBuilder::new(&format, sink),
     }
     .map_err(explain)?;
     if let Some(policy) = &options.policy {
@@ -105,9 +105,9 @@ pub fn create_ubifs(
     Ok(UbifsWritten { created, format, notes })
 }
 
-fn explain(error: UbifsError<io::Error>) -> CreateError {
+fn explain(error: UbifsCreateError<io::Error>) -> CreateError {
     match error {
-        UbifsError::Sink(error) => CreateError::Output(error),
+        UbifsCreateError::Sink(error) => CreateError::Output(error),
         other if other.wants_more_lebs() => CreateError::Room(other.into()),
         other => CreateError::options(other),
     }
@@ -136,7 +136,8 @@ fn lebs_to_offer(tree: &Tree, format: &CreateOptions, encrypted: bool) -> Result
         let max = u32::try_from(main + lebs)
             .map_err(|_| CreateError::Room("the tree is too large for UBIFS".into()))?;
         let tried = CreateOptions { leb_count_max: max, ..*format };
-        let superblock = tried.superblock(max).map_err(|why| explain(UbifsError::Options(why)))?;
+        let superblock =
+            tried.superblock(max).map_err(|why| explain(UbifsCreateError::Options(why)))?;
         let areas = 3 + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs;
         lebs = areas.into();
     }
@@ -202,7 +203,7 @@ struct Known {
 /// Executes the steps prepared by the pipeline.
 struct Writer<'t> {
     tree: &'t Tree,
-    builder: Builder<FileSink<'t>>,
+    builder: UbifsBuilder<FileSink<'t>>,
     files: Vec<Known>,
     notes: Vec<String>,
     making: &'t Making,
@@ -235,9 +236,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, file: usize) -> Result<(), UbifsError<io::Error>> {
+    fn begin(&mut self, file: usize) -> Result<(), UbifsCreateError<io::Error>> {
         let number = match file {
-            0 => Builder::<FileSink<'_>>::ROOT,
+            0 => UbifsBuilder::<FileSink<'_>>::ROOT,
             _ => self.builder.next_inode()?,
         };
         let creation = self.builder.creation_sequence();
@@ -293,7 +294,7 @@ impl Writer<'_> {
             xattrs: &xattrs,
         };
         self.builder.inode(number, creation, &inode).map_err(|error| match error {
-            UbifsError::Options(why) => CreateError::refused(self.tree.path_of(file), why),
+            UbifsCreateError::Options(why) => CreateError::refused(self.tree.path_of(file), why),
             other => explain(other),
         })
     }

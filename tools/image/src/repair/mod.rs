@@ -13,7 +13,7 @@ use flysch_api::volume::Volume as _;
 use flysch_mtd::{FileStorage, FlashImage as PlainImage, Storage};
 use flysch_ubi::DeviceOptions;
 use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
-use flysch_ubifs::{FlatImage, MountError, Ubifs};
+use flysch_ubifs::{FlatImage, Ubifs, UbifsMountError};
 use flysch_wire::ubi::VolumeFlags;
 
 use crate::open::{Contents, Image, ImageVolume, Part, SharedVolume};
@@ -44,7 +44,7 @@ fn failed(error: impl std::fmt::Display) -> RepairFailure {
 impl RepairFailure {
     /// Whether the empty blocks for a new index were missing.
     pub fn lacks_room(&self) -> bool {
-        let no_space = MountError::Failed(FsError::NoSpace);
+        let no_space = UbifsMountError::Failed(FsError::NoSpace);
         matches!(self, Self::Repair(RepairError::Write(error)) if *error == no_space)
     }
 }

@@ -8,7 +8,7 @@ use flysch_api::flash::FlashGeometry;
 use flysch_lab::manifest::{self, Detail};
 use flysch_mtd::FlashImage;
 use flysch_ubi::{AttachOptions, Ubi, UbiVolume, find_images};
-use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, OpenOptions, Proof, Ubifs};
+use flysch_ubifs::{AuthError, AuthKey, Keys, OpenOptions, Proof, Ubifs, UbifsOpenError};
 
 use crate::common::{AUTH_KEY, KEYS, call, command, complaints, difference, keys, lab, put_signed};
 
@@ -62,7 +62,7 @@ const SCRIPT: &str = r#"
 
 type Fs = Ubifs<UbiVolume<FlashImage<Vec<u8>>>>;
 
-fn open(path: &Path, keys: Keys) -> Result<Fs, OpenError> {
+fn open(path: &Path, keys: Keys) -> Result<Fs, UbifsOpenError> {
     let content = fs::read(path).unwrap();
     let geometry = FlashGeometry::nand(content.len() as u64, 128 << 10, 2048, 512);
     let flash = FlashImage::new(content, geometry);
@@ -104,7 +104,7 @@ fn what_linux_signed_and_encrypted_is_verified_and_shown_as_linux_shows_it() {
         wrong.extend(findings.map(|finding| format!("{name}: {finding}\n")));
         let other = Keys { auth: Some(AuthKey::new(b"another key", None)), ..keys() };
         let refused = open(&path, other).unwrap_err();
-        assert_eq!(refused, OpenError::Authentication(AuthError::Key), "{name}");
+        assert_eq!(refused, UbifsOpenError::Authentication(AuthError::Key), "{name}");
     }
     if !wrong.is_empty() {
         crate::common::keep(share.path());

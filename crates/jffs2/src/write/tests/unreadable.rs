@@ -7,7 +7,7 @@ use flysch_wire::jffs2::Inode as InodeNode;
 
 use super::*;
 use crate::found::Address;
-use crate::{Jffs2, MountError};
+use crate::{Jffs2, Jffs2MountError};
 
 /// A flash with bytes that error correction cannot repair, or that the system does not give.
 #[derive(Clone)]
@@ -297,7 +297,7 @@ fn older_data_does_not_show_in_place_of_what_the_system_does_not_give() {
         let flash = Fading { lost: 0..BLOCK, ..flash };
         flash.left.store(u64::MAX, Ordering::Relaxed);
         let error = Jffs2Mut::mount(flash.clone(), &WriteOptions::default()).err();
-        assert_eq!(error, Some(MountError::Flash(source)), "{part:?}");
+        assert_eq!(error, Some(Jffs2MountError::Flash(source)), "{part:?}");
         assert!(Jffs2::mount(flash, None).is_ok());
     }
 }

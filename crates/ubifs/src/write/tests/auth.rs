@@ -11,7 +11,9 @@ use flysch_wire::ubifs::{Header, NodeKind};
 use super::memory::Ram;
 use super::{ROOT, SMALL, assert_sound_with, at, authenticated, content, new_file, with_key};
 use crate::scan::{Item, Scan};
-use crate::{AuthError, AuthKey, HashAlgorithm, OpenError, OpenOptions, Proof, Ubifs, UbifsMut};
+use crate::{
+    AuthError, AuthKey, HashAlgorithm, OpenOptions, Proof, Ubifs, UbifsMut, UbifsOpenError,
+};
 
 /// Two file systems with files in them, one closed and one not.
 fn filled() -> (Ram, Ram, OpenOptions) {
@@ -83,7 +85,7 @@ fn what_was_signed_is_verified() {
         assert!(fs.verified().is_none());
         assert!(fs.findings().iter().any(|it| it.problem.contains("without its key")));
         let error = UbifsMut::open(ram.clone()).unwrap_err();
-        assert!(matches!(error, crate::MountError::ReadOnly(_)), "{error}");
+        assert!(matches!(error, crate::UbifsMountError::ReadOnly(_)), "{error}");
     }
 }
 
@@ -91,7 +93,7 @@ fn what_was_signed_is_verified() {
 fn wrong_keys_are_told_from_changed_images() {
     let (closed, ..) = filled();
     let refusal = |key: AuthKey| match Ubifs::open(&closed, &with_key(key)) {
-        Err(OpenError::Authentication(error)) => error,
+        Err(UbifsOpenError::Authentication(error)) => error,
         other => panic!("{other:?}"),
     };
     assert_eq!(refusal(AuthKey::new(b"another key", None)), AuthError::Key);
@@ -100,7 +102,7 @@ fn wrong_keys_are_told_from_changed_images() {
     let plain = super::empty(SMALL, flysch_wire::ubifs::Compression::None);
     let key = with_key(AuthKey::new(b"a key of any length", None));
     let error = Ubifs::open(&plain, &key).unwrap_err();
-    assert_eq!(error, OpenError::Authentication(AuthError::NotAuthenticated));
+    assert_eq!(error, UbifsOpenError::Authentication(AuthError::NotAuthenticated));
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn what_all_hangs_on_is_refused_when_it_was_changed() {
     let refused = |mut ram: Ram, lebs: core::ops::Range<u32>, kind, at, wanted: &str| {
         assert!(forge(&mut ram, lebs, kind, at) > 0);
         match Ubifs::open(&ram, &options) {
-            Err(OpenError::Authentication(AuthError::Changed { structure, .. })) => {
+            Err(UbifsOpenError::Authentication(AuthError::Changed { structure, .. })) => {
                 assert_eq!(structure, wanted);
             }
             other => panic!("{other:?}"),

@@ -535,7 +535,7 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
         Node::Superblock(superblock).emit(1, Group::None, &mut bytes);
         ram.change(0, &bytes).unwrap();
         let error = UbifsMut::open(ram).unwrap_err();
-        assert!(matches!(error, crate::MountError::ReadOnly(_)), "{error}");
+        assert!(matches!(error, crate::UbifsMountError::ReadOnly(_)), "{error}");
     }
 }
 
