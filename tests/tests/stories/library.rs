@@ -52,6 +52,33 @@ fn volume() -> impl VolumeMut {
     device.into_volume(id).unwrap()
 }
 
+/// Whoever copies the folder has the crates, and neither the workspace nor its other members.
+#[test]
+fn the_examples_need_only_crates_that_are_published() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/library");
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    assert!(!manifest.contains("workspace = true"), "it inherits");
+    let version = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"");
+    assert!(manifest.lines().any(|line| line == version), "it is not of {version}");
+    let paths = manifest.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (_, rest) = line.split_once("path = \"")?;
+        rest.split('"').next()
+    });
+    let (programs, crates): (Vec<&str>, Vec<&str>) = paths.partition(|path| path.ends_with(".rs"));
+    assert!(crates.iter().all(|path| path.starts_with("../../crates/")), "{crates:?}");
+    let sources = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    for source in sources.filter(|path| path.extension().is_some_and(|it| it == "rs")) {
+        let name = source.file_name().unwrap().to_str().unwrap();
+        assert!(programs.contains(&name), "{name} is no program of the manifest");
+        let text = std::fs::read_to_string(&source).unwrap();
+        let used = text.lines().filter_map(|line| line.strip_prefix("use flysch_"));
+        for name in used.filter_map(|rest| rest.split("::").next()) {
+            let place = format!("../../crates/{}", name.replace('_', "-"));
+            assert!(crates.contains(&place.as_str()), "flysch-{name} is not in the manifest");
+        }
+    }
+}
+
 #[test]
 fn the_front_pages_of_the_flash_crates_run() {
     let text = b"bootdelay=3";
