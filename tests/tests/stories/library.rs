@@ -16,6 +16,9 @@ mod disk_over_the_model;
 #[path = "../../../crates/ubifs/doc/first_file.rs"]
 mod first_file;
 #[expect(unreachable_pub, reason = "public on the page it is from")]
+#[path = "../../../crates/jffs2/doc/first_image.rs"]
+mod first_image;
+#[expect(unreachable_pub, reason = "public on the page it is from")]
 #[path = "../../../crates/ubi/doc/first_volume.rs"]
 mod first_volume;
 #[path = "../../../examples/library/own_machine.rs"]
@@ -84,6 +87,10 @@ fn the_front_pages_of_the_flash_crates_run() {
     let text = b"bootdelay=3";
     assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
     assert_eq!(first_file::first_file(volume(), text).unwrap(), text);
+    assert_eq!(first_image::second_file(chip(), text).unwrap(), text);
+    let geometry = FlashGeometry::nor(1 << 20, 64 << 10);
+    let nor = FlashImage::of_chip(vec![0xFF; 1 << 20], geometry).expect("all of the chip");
+    assert_eq!(first_image::second_file(nor.strict(), text).unwrap(), text);
 }
 
 #[test]
