@@ -143,6 +143,8 @@ pub struct Jffs2<F> {
 impl<F: Flash> Jffs2<F> {
     /// Mounts `flash`; detects the byte order unless `order` is given.
     ///
+    /// To keep the flash if this fails, pass `&flash`.
+    ///
     /// # Errors
     /// If there is no JFFS2 or the flash cannot be read. Damage is not an error here: it is
     /// reported where it has an effect.
@@ -153,6 +155,8 @@ impl<F: Flash> Jffs2<F> {
     /// Mounts `flash` and keeps the inodes that Linux drops because no path leads to them, with
     /// everything in them: [`unreachable`](Self::unreachable) returns their numbers. Most of them
     /// were deleted and their nodes not yet collected; some lost their names.
+    ///
+    /// To keep the flash if this fails, pass `&flash`.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).

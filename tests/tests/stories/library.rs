@@ -3,10 +3,15 @@
 use std::path::Path;
 
 use flysch_api::flash::FlashGeometry;
-use flysch_api::vfs::FsError;
-use flysch_api::volume::VolumeMut;
+use flysch_api::vfs::{FsError, Timestamp};
+use flysch_api::volume::{Volume as _, VolumeMut};
+use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::FlashImage;
-use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
+use flysch_ubi::{
+    AttachOptions, DeviceOptions, FormatOptions, NewVolume, Ubi, UbiDevice, find_images,
+};
+use flysch_ubifs::create::{CreateOptions, NewInode, format};
+use flysch_ubifs::{OpenOptions, Ubifs, UbifsMut};
 
 use crate::image_common::{Noise, has_mtd_utils, run};
 
@@ -91,6 +96,30 @@ fn the_front_pages_of_the_flash_crates_run() {
     let geometry = FlashGeometry::nor(1 << 20, 64 << 10);
     let nor = FlashImage::of_chip(vec![0xFF; 1 << 20], geometry).expect("all of the chip");
     assert_eq!(first_image::second_file(nor.strict(), text).unwrap(), text);
+}
+
+/// As the documentation of these functions says: lent to them, it is there if they fail.
+#[test]
+fn a_flash_that_is_lent_survives_a_mount_that_fails() {
+    let (options, open) = (DeviceOptions::default(), OpenOptions::default());
+    let mut flash = chip();
+    assert!(UbiDevice::attach(&mut flash, &options).is_err(), "nothing is on it");
+    let mut device = UbiDevice::format(&mut flash, &FormatOptions::new(7), &options).unwrap();
+    let lebs = device.account().available;
+    let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
+    let mut volume = device.into_volume(id).unwrap();
+    assert!(UbifsMut::open(&mut volume).is_err(), "nothing is in it");
+    assert!(Ubifs::open(&volume, &open).is_err());
+    let shape = CreateOptions::new(2048, volume.geometry().leb_size, lebs);
+    let root = NewInode::directory(Timestamp { seconds: 0, nanoseconds: 0 });
+    format(&mut volume, &shape, &root).unwrap();
+    UbifsMut::open(&mut volume).unwrap().close().unwrap();
+    Ubifs::open(&volume, &open).unwrap();
+    assert!(volume.into_device().detach().is_ok());
+    assert!(Jffs2::mount(&flash, None).is_err(), "it is not JFFS2");
+    assert!(Jffs2Mut::mount(&mut flash, &WriteOptions::default()).is_err());
+    let image = find_images(&flash, None)[0];
+    Ubi::attach(&flash, image, &AttachOptions::default()).unwrap();
 }
 
 #[test]
