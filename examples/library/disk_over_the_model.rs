@@ -1,7 +1,7 @@
 //! A disk over the model of a UFS device: bring-up, scan, a write and a read.
 //!
 //! ```console
-//! $ cargo run -p flysch-tests --example disk_over_the_model
+//! $ cargo run -p flysch-examples --example disk_over_the_model
 //! ```
 //!
 //! On real hardware only the machine differs (see `own_machine.rs`).

@@ -1,7 +1,7 @@
 //! Your own machine under the UFS driver.
 //!
 //! ```console
-//! $ cargo run -p flysch-tests --example own_machine
+//! $ cargo run -p flysch-examples --example own_machine
 //! ```
 //!
 //! A machine is registers, DMA memory, time and interrupts. This one counts how the driver uses

@@ -1,7 +1,7 @@
 //! Your own port under the command layer: a disk over a controller for which Flysch has no driver.
 //!
 //! ```console
-//! $ cargo run -p flysch-tests --example own_port
+//! $ cargo run -p flysch-examples --example own_port
 //! ```
 //!
 //! A port takes SCSI commands and reports how they ended. The command layer finds units, splits

@@ -1,7 +1,7 @@
 //! Reads a file out of a UBI image, dumped from a chip or made by ubinize.
 //!
 //! ```console
-//! $ cargo run -p flysch-tests --example read_ubi_image -- IMAGE VOLUME FILE
+//! $ cargo run -p flysch-examples --example read_ubi_image -- IMAGE VOLUME FILE
 //! ```
 //!
 //! Nothing is mounted, no root is needed, and the image is never written to.

@@ -1,7 +1,7 @@
 //! UBIFS on a NAND chip: format, mount, write, unmount, mount again, read.
 //!
 //! ```console
-//! $ cargo run -p flysch-tests --example ubifs_on_nand
+//! $ cargo run -p flysch-examples --example ubifs_on_nand
 //! ```
 //!
 //! The chip is a model. Your chip is a type that implements

@@ -17,6 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The version of this header. flysch_drivers_version() is that of the library. */
+#define FLYSCH_DRIVERS_VERSION "0.1.0"
+#define FLYSCH_DRIVERS_VERSION_MAJOR 0
+#define FLYSCH_DRIVERS_VERSION_MINOR 1
+#define FLYSCH_DRIVERS_VERSION_PATCH 0
+
 /**
  * Bytes of an error's text, including the zero at its end.
  */

@@ -22,6 +22,12 @@
 #define FLYSCH_BYTES(text) ((flysch_bytes){(const uint8_t *)(text), sizeof(text) - 1})
 #endif
 
+/* The version of this header. flysch_images_version() is that of the library. */
+#define FLYSCH_IMAGES_VERSION "0.1.0"
+#define FLYSCH_IMAGES_VERSION_MAJOR 0
+#define FLYSCH_IMAGES_VERSION_MINOR 1
+#define FLYSCH_IMAGES_VERSION_PATCH 0
+
 /**
  * Bytes of an error's text and of its cause, including the zero at the end.
  */

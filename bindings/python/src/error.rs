@@ -8,6 +8,7 @@ use std::path::Path;
 
 use flysch_api::flash::FlashError;
 use flysch_api::vfs;
+use flysch_image::create::CreateError as CannotMake;
 use flysch_image::{OpenError as CannotOpen, PathError, in_fields};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError};
@@ -30,7 +31,13 @@ create_exception!(
 );
 create_exception!(flysch, EncryptedError, Error, "It is encrypted, and the key is not there.");
 create_exception!(flysch, UnsupportedError, Error, "The image has something that is not read.");
-create_exception!(flysch, MakeError, Error, "The image cannot be made.");
+create_exception!(
+    flysch,
+    MakeError,
+    Error,
+    "The image cannot be made. If the system refused a file, it is an OSError as well, such as \
+     FileNotFoundError, and `filename` is the path."
+);
 create_exception!(flysch, RepairError, Error, "The image cannot be repaired.");
 create_exception!(flysch, InternalError, Error, "A mistake of this package: please report it.");
 
@@ -132,6 +139,25 @@ pub(crate) fn of_open(error: &CannotOpen, name: &Path) -> PyErr {
         None => {
             OpenError::new_err(format!("{}: {}", name.display(), in_fields(&error.to_string())))
         }
+    }
+}
+
+/// Why an image cannot be made; `output` is where it was to be. The package makes an OSError of
+/// what has a number.
+pub(crate) fn of_make(error: &CannotMake, output: &Path) -> PyErr {
+    match error {
+        CannotMake::Source { path, cause } => of_refused(cause, Path::new(path)),
+        CannotMake::Output(cause) => of_refused(cause, output),
+        _ => MakeError::new_err(format!("{}: {error}", output.display())),
+    }
+}
+
+/// A file without which an image cannot be made.
+pub(crate) fn of_refused(error: &io::Error, path: &Path) -> PyErr {
+    let is_nameless = path.as_os_str().is_empty();
+    match errno_of(error).or(is_nameless.then_some(ENOENT)) {
+        Some(errno) => MakeError::new_err((errno, text_of(error), path.as_os_str().to_owned())),
+        None => MakeError::new_err(format!("{}: {error}", path.display())),
     }
 }
 

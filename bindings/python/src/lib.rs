@@ -23,6 +23,10 @@ mod volume;
 /// The native part of the package.
 #[pyo3::pymodule]
 mod _flysch {
+    /// The package's version.
+    #[expect(non_upper_case_globals, reason = "the name that Python looks for")]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
     use crate::error::{
         DamagedError, EncryptedError, Error, InternalError, MakeError, OpenError, RepairError,

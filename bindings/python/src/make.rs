@@ -17,16 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::border::{HostPath, Options, Whole, detached};
-use crate::error::MakeError;
-
-fn failed(output: &Path, error: impl std::fmt::Display) -> PyErr {
-    let (path, text) = (output.display().to_string(), error.to_string());
-    // Errors of the tree begin with the file concerned.
-    match text.starts_with(&path) {
-        true => MakeError::new_err(text),
-        false => MakeError::new_err(format!("{path}: {text}")),
-    }
-}
+use crate::error::{of_make, of_refused};
 
 fn tree(source: &Path, squash_owners: bool) -> Result<Tree, CreateError> {
     let options = TreeOptions { squash_owners, ..TreeOptions::default() };
@@ -75,11 +66,11 @@ pub(crate) fn create_ubifs(
     let options =
         UbifsOptions { format, packing, threads: 0, keys: None, signer: None, policy: None };
     detached(py, || {
-        let tree = tree(&source, squash_owners).map_err(|error| failed(&source, error))?;
-        let sink = Sink::open(&output).map_err(|error| failed(&output, error))?;
+        let tree = tree(&source, squash_owners).map_err(|error| of_make(&error, &output))?;
+        let sink = Sink::open(&output).map_err(|error| of_refused(&error, &output))?;
         write_ubifs(&tree, &options, sink.file(), &Making::default())
-            .map_err(|error| failed(&output, error))?;
-        sink.finish().map_err(|error| failed(&output, error))
+            .map_err(|error| of_make(&error, &output))?;
+        sink.finish().map_err(|error| of_refused(&error, &output))
     })?
 }
 
@@ -107,14 +98,14 @@ pub(crate) fn create_jffs2(
     }
     options.padding = padding(choice)?;
     detached(py, || {
-        let tree = tree(&source, squash_owners).map_err(|error| failed(&source, error))?;
-        let sink = Sink::open(&output).map_err(|error| failed(&output, error))?;
+        let tree = tree(&source, squash_owners).map_err(|error| of_make(&error, &output))?;
+        let sink = Sink::open(&output).map_err(|error| of_refused(&error, &output))?;
         let mut out = std::io::BufWriter::new(sink.file());
         let xattrs = XattrChoice { all: true, selinux: false, posix_acl: false };
         write_jffs2(&tree, (options, xattrs), &mut out, &Making::default())
-            .map_err(|error| failed(&output, error))?;
-        out.flush().map_err(|error| failed(&output, error))?;
+            .map_err(|error| of_make(&error, &output))?;
+        out.flush().map_err(|error| of_refused(&error, &output))?;
         drop(out);
-        sink.finish().map_err(|error| failed(&output, error))
+        sink.finish().map_err(|error| of_refused(&error, &output))
     })?
 }

@@ -455,17 +455,56 @@ class Made(unittest.TestCase):
             volume.extract(self.tree / "empty")
         with self.assertRaisesRegex(ValueError, "null byte"):
             volume.extract("a\0")
-        with self.assertRaisesRegex(flysch.MakeError, "^/none: No such file") as absent:
-            flysch.create_jffs2("/none", "x")
-        self.assertNotIn("/none: /none", str(absent.exception))
         output = self.folder / "there"
         output.write_text("as it was")
-        with self.assertRaises(flysch.MakeError):
+        with self.assertRaisesRegex(flysch.MakeError, f"^{output}: ") as request:
             flysch.create_ubifs(self.tree, output, min_io_size=2048, leb_size=1000)
+        self.assertNotIsInstance(request.exception, OSError)
         self.assertEqual(output.read_text(), "as it was")
         for bad in ("nonsense", "bch99"):
             with self.assertRaisesRegex(ValueError, "ecc: "):
                 flysch.open(self.ubifs(), ecc=bad)
+
+    def test_files_that_the_system_refuses_to_a_maker(self):
+        there = self.folder / "there"
+        there.write_text("as it was")
+        there.chmod(0o400)
+        for source, output, kind, number, path in (
+            ("/none", "x", FileNotFoundError, errno.ENOENT, "/none"),
+            (there, "x", NotADirectoryError, errno.ENOTDIR, there),
+            (self.tree, self.folder / "no/x", FileNotFoundError, errno.ENOENT, None),
+            (self.tree, self.tree, IsADirectoryError, errno.EISDIR, None),
+            (self.tree, there, PermissionError, errno.EACCES, None),
+            (self.tree, "", FileNotFoundError, errno.ENOENT, None),
+        ):
+            for make in (
+                lambda: flysch.create_jffs2(source, output),
+                lambda: flysch.create_ubifs(source, output, min_io_size=2048, leb_size=126976),
+            ):
+                with self.subTest(source=source, output=output), self.assertRaises(kind) as refused:
+                    make()
+                error = refused.exception
+                self.assertIsInstance(error, flysch.MakeError)
+                self.assertEqual((error.errno, error.filename), (number, str(path or output)))
+                self.assertEqual(str(error), str(OSError(*error.args, error.filename)))
+                again = pickle.loads(pickle.dumps(error))
+                self.assertEqual((type(again), str(again)), (type(error), str(error)))
+        self.assertEqual(there.read_text(), "as it was")
+
+    def test_a_file_of_the_source_that_may_not_be_read(self):
+        (self.tree / "etc/passwd").chmod(0)
+        self.folder.chmod(0o777)
+        if os.geteuid() == 0:  # To whom nothing is forbidden.
+            os.seteuid(65534)
+            self.addCleanup(os.seteuid, 0)
+        with self.assertRaises(PermissionError) as refused:
+            flysch.create_jffs2(self.tree, self.folder / "x")
+        self.assertEqual(refused.exception.filename, str(self.tree / "etc/passwd"))
+        self.assertFalse((self.folder / "x").exists())
+
+    def test_the_version_is_that_of_the_sources(self):
+        manifest = pathlib.Path(__file__).parents[3] / "Cargo.toml"
+        self.assertIn(f'\nversion = "{flysch.__version__}"\n', manifest.read_text())
 
 
 if __name__ == "__main__":

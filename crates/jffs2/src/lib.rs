@@ -9,6 +9,13 @@
 //!
 //! The rules are those of Linux; where Linux silently shows older data or zeros in place of damaged
 //! data, a read fails instead.
+//!
+//! [`create::Builder`] makes images. [`Jffs2::mount`] mounts for reading and [`Jffs2Mut::mount`]
+//! for writing; the methods of files are those of [`flysch_api::vfs`]. Both take whatever
+//! implements the traits of [`flysch_api::flash`]: a chip, or bytes in a file or in memory, by
+//! `FlashImage` of the crate `flysch-mtd`.
+//!
+#![doc = concat!("```\n", include_str!("../doc/first_image.rs"), "```")]
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -137,6 +144,8 @@ pub struct Jffs2<F> {
 impl<F: Flash> Jffs2<F> {
     /// Mounts `flash`; detects the byte order unless `order` is given.
     ///
+    /// To keep the flash if this fails, pass `&flash`.
+    ///
     /// # Errors
     /// If there is no JFFS2 or the flash cannot be read. Damage is not an error here: it is
     /// reported where it has an effect.
@@ -147,6 +156,8 @@ impl<F: Flash> Jffs2<F> {
     /// Mounts `flash` and keeps the inodes that Linux drops because no path leads to them, with
     /// everything in them: [`unreachable`](Self::unreachable) returns their numbers. Most of them
     /// were deleted and their nodes not yet collected; some lost their names.
+    ///
+    /// To keep the flash if this fails, pass `&flash`.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).

@@ -64,6 +64,8 @@ pub struct Ubi<F> {
 
 impl<F: Flash> Ubi<F> {
     /// Attaches the image at position `image` of `flash`.
+    ///
+    /// To keep the flash if this fails, pass `&flash`.
     pub fn attach(flash: F, image: UbiImage, options: &AttachOptions) -> Result<Self, AttachError> {
         Self::attach_for(flash, image, options, Purpose::Read).map(|(ubi, _)| ubi)
     }

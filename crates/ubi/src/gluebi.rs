@@ -6,10 +6,19 @@ use flysch_api::volume::{Volume, VolumeMut};
 /// A volume presented as flash: its erase blocks are the LEBs, and its write size is that of the
 /// volume. There are no out-of-band bytes and no bad blocks: UBI deals with those.
 ///
-/// ```text
-/// let volume = device.into_volume(id)?;
-/// let below = *volume.device().flash().geometry();
-/// let mut fs = Jffs2Mut::mount(Gluebi::new(volume, &below), &WriteOptions::default())?;
+/// ```
+/// use flysch_api::flash::{Flash, FlashMut};
+/// use flysch_ubi::{Gluebi, UbiDevice, UbiError};
+///
+/// /// The volume `name`, as `Jffs2Mut::mount` of the crate `flysch-jffs2` takes it.
+/// fn volume_as_flash<F: FlashMut>(
+///     device: UbiDevice<F>,
+///     name: &[u8],
+/// ) -> Result<impl FlashMut, UbiError> {
+///     let id = device.find(name).ok_or(UbiError::Invalid("there is no such volume"))?;
+///     let below = *device.flash().geometry();
+///     Ok(Gluebi::new(device.into_volume(id)?, &below))
+/// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Gluebi<V> {

@@ -24,6 +24,8 @@ pub struct FlatImage<F> {
 
 impl<F: Flash> FlatImage<F> {
     /// Recognises an image by the superblock at its start.
+    ///
+    /// To keep the flash if there is none, pass `&flash`, or `&mut flash` to change it.
     pub fn open(flash: F) -> Option<Self> {
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
         match flash.read(0, &mut bytes) {

@@ -125,6 +125,8 @@ impl<V: Volume> Ubifs<V> {
     /// Whatever is damaged is left out and reported by [`findings`](Self::findings); opening fails
     /// only if there is nothing at all.
     ///
+    /// To keep the volume if this fails, pass `&volume`.
+    ///
     /// # Errors
     /// [`UbifsOpenError`]; with the key of an authenticated file system also if the key is wrong,
     /// or if superblock, master node, log or journal are not what was signed with it. Damage to

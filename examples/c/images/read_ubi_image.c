@@ -2,6 +2,7 @@
  *
  *   read_ubi_image IMAGE                 every volume and every file
  *   read_ubi_image IMAGE VOLUME FILE     the content of a file
+ *   read_ubi_image --version             the version of the library
  *
  * Nothing is mounted, no root is needed, and the image is never written to. */
 #include <inttypes.h>
@@ -103,8 +104,22 @@ static int print(const flysch_file *file)
     }
 }
 
+/* A header of another version may describe other structures. */
+static int tell_version(void)
+{
+    if (strcmp(flysch_images_version(), FLYSCH_IMAGES_VERSION)) {
+        fprintf(stderr, "compiled for version " FLYSCH_IMAGES_VERSION ", and linked with %s\n",
+                flysch_images_version());
+        return 1;
+    }
+    printf("flysch_images %s\n", flysch_images_version());
+    return 0;
+}
+
 int main(int count, char **words)
 {
+    if (count == 2 && !strcmp(words[1], "--version"))
+        return tell_version();
     if (count != 2 && count != 4) {
         fprintf(stderr, "usage: read_ubi_image IMAGE [VOLUME FILE]\n");
         return 2;

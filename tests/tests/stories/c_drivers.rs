@@ -497,20 +497,55 @@ fn every_status_has_words_of_its_own() {
 #[test]
 fn the_header_is_what_the_crate_says() {
     assert_header("c-drivers", "flysch_drivers.h");
+    assert_pkg_config("c-drivers", "flysch_drivers.pc");
 }
 
 /// The header of a crate in `bindings` must be what cbindgen generates; `FLYSCH_WRITE=1` writes it.
 pub(crate) fn assert_header(name: &str, header: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
-    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"));
+    let mut config = config.expect("a file of it");
+    let library = header.trim_end_matches(".h");
+    let own = config.after_includes.map_or_else(String::new, |text| text + "\n");
+    config.after_includes = Some(own + &version_in_c(library));
     let bindings = cbindgen::Builder::new().with_crate(&folder).with_config(config);
     let mut made = Vec::new();
     bindings.generate().expect("the crate can be read").write(&mut made);
-    let place = folder.join("include").join(header);
+    assert_file(&folder.join("include").join(header), &made);
+}
+
+/// A generated file must be what was `made`.
+fn assert_file(place: &Path, made: &[u8]) {
     if std::env::var_os("FLYSCH_WRITE").is_some() {
-        std::fs::write(&place, &made).expect("the header can be written");
+        std::fs::write(place, made).expect("the file can be written");
     }
-    let there = std::fs::read(&place).unwrap_or_default();
+    let there = std::fs::read(place).unwrap_or_default();
     let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories header";
     assert!(there == made, "{} is not what the crate says; {remedy}", place.display());
+}
+
+/// The version of a library, for the preprocessor.
+fn version_in_c(library: &str) -> String {
+    let name = format!("{}_VERSION", library.to_uppercase());
+    format!(
+        "\n/* The version of this header. {library}_version() is that of the library. */\n\
+         #define {name} \"{}\"\n#define {name}_MAJOR {}\n#define {name}_MINOR {}\n\
+         #define {name}_PATCH {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH")
+    )
+}
+
+/// What pkg-config knows of a library must have the version of its crate.
+pub(crate) fn assert_pkg_config(name: &str, file: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
+    let place = folder.join(file);
+    let there = std::fs::read_to_string(&place).expect("it is in the repository");
+    let version = concat!("Version: ", env!("CARGO_PKG_VERSION"));
+    let renew = |line| if str::starts_with(line, "Version:") { version } else { line };
+    let made: String = there.lines().flat_map(|line| [renew(line), "\n"]).collect();
+    assert!(made.contains(version), "{}: no version", place.display());
+    assert_file(&place, made.as_bytes());
 }

@@ -14,7 +14,7 @@ use flysch_images::{
     flysch_image_status_text, flysch_image_volume, flysch_image_volumes,
 };
 
-use crate::c_drivers::assert_header;
+use crate::c_drivers::{assert_header, assert_pkg_config};
 use crate::image_common::{Noise, has_mtd_utils};
 use crate::library::ubi_image;
 
@@ -166,13 +166,60 @@ fn one_library_has_both_halves() {
     let (source, program) = (folder.path().join("both.c"), folder.path().join("both"));
     let text = "#include <stdio.h>\n#include \"flysch_drivers.h\"\n\
         #include \"flysch_images.h\"\nint main(void)\n{\n    flysch_image_error error;\n\
-        printf(\"%s %s %d\", flysch_drivers_version(), flysch_images_version(),\n\
+        _Static_assert(FLYSCH_DRIVERS_VERSION_MAJOR == FLYSCH_IMAGES_VERSION_MAJOR, \"major\");\n\
+        _Static_assert(FLYSCH_DRIVERS_VERSION_MINOR == FLYSCH_IMAGES_VERSION_MINOR, \"minor\");\n\
+        printf(\"%s %s %s %s %d.%d.%d %d\", flysch_drivers_version(), flysch_images_version(),\n\
+        FLYSCH_DRIVERS_VERSION, FLYSCH_IMAGES_VERSION, FLYSCH_IMAGES_VERSION_MAJOR,\n\
+        FLYSCH_IMAGES_VERSION_MINOR, FLYSCH_DRIVERS_VERSION_PATCH,\n\
         flysch_image_open(FLYSCH_BYTES(\"/no/such\"), NULL, &error) == NULL);\n    return 0;\n}\n";
     std::fs::write(&source, text).unwrap();
     compile(&source, &program);
     let said = String::from_utf8(ran(&program, &[]).stdout).unwrap();
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(said, format!("{version} {version} 1"));
+    assert_eq!(said, format!("{version} {version} {version} {version} {version} 1"));
+}
+
+/// What the README installs, in a folder of its own.
+fn installed(prefix: &Path) {
+    let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/c-images");
+    std::fs::create_dir_all(prefix.join("include")).unwrap();
+    std::fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
+    let header = bindings.join("include/flysch_images.h");
+    std::fs::copy(header, prefix.join("include/flysch_images.h")).unwrap();
+    std::fs::hard_link(library(), prefix.join("lib/libflysch_images.a"))
+        .or_else(|_| std::fs::copy(library(), prefix.join("lib/libflysch_images.a")).map(drop))
+        .unwrap();
+    let told = bindings.join("flysch_images.pc");
+    std::fs::copy(told, prefix.join("lib/pkgconfig/flysch_images.pc")).unwrap();
+}
+
+#[test]
+fn pkg_config_finds_an_installed_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("prefix");
+    installed(&prefix);
+    let asked = |words: &[&str]| {
+        let mut tool = Command::new("pkg-config");
+        tool.args(words).arg("flysch_images").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        // Not every machine with a C compiler has this one.
+        let output = tool.output().ok()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let Some(told) = asked(&["--modversion"]) else { return };
+    assert_eq!(told.trim(), version);
+    let flags = asked(&["--cflags", "--libs"]).unwrap();
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/images/read_ubi_image.c");
+    let program = folder.path().join("program");
+    let mut compiler = Command::new("cc");
+    compiler.arg(source).args(flags.split_whitespace()).arg("-o").arg(&program);
+    let output = compiler.output().expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = ran(&program, &["--version"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, format!("flysch_images {version}\n").as_bytes());
 }
 
 /// An image accessed by a function, which fails if `fails` is set.
@@ -380,4 +427,5 @@ fn every_status_of_images_has_words_of_its_own() {
 #[test]
 fn the_header_of_images_is_what_the_crate_says() {
     assert_header("c-images", "flysch_images.h");
+    assert_pkg_config("c-images", "flysch_images.pc");
 }

@@ -1,15 +1,15 @@
 //! `cargo xtask msrv`: the oldest Rust that `rust-version` of `Cargo.toml` promises.
 //!
-//! Checks what others build on: every crate below the tools, with its tests and examples. It is not
-//! a step of `cargo xtask test`, because that would compile everything twice.
+//! Checks what others build on: every crate below the tools, with its tests, and the examples. It
+//! is not a step of `cargo xtask test`, because that would compile everything twice.
 
 use std::process::Command;
 
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// Folders of the crates that others build on.
-const FOLDERS: [&str; 2] = ["crates/", "host/"];
+/// Folders of the crates that others build on, and of what they copy.
+const FOLDERS: [&str; 3] = ["crates/", "examples/", "host/"];
 
 /// Checks those crates.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {

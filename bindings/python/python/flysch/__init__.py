@@ -31,6 +31,7 @@ from ._flysch import (
     Stat,
     UnsupportedError,
     Volume,
+    __version__,
 )
 from ._flysch import create_jffs2 as _create_jffs2
 from ._flysch import create_ubifs as _create_ubifs
@@ -68,15 +69,29 @@ del _error
 
 
 @_functools.lru_cache(maxsize=None)
-def _refusal(kind):
-    """OpenError as it is if the system refuses: it is also an OSError of that kind."""
-    # What copies and pickles it gives the arguments again.
-    again = {"__reduce__": lambda self: (_refused, (self.errno, self.strerror, self.filename))}
-    return type("OpenError", (OpenError, kind), {"__module__": "flysch", **again})
+def _refusal(base, kind):
+    """An exception as it is if the system refuses: it is also an OSError of that kind."""
+
+    def again(self):
+        """What copies and pickles it gives the arguments again."""
+        return _refused, (base, self.errno, self.strerror, self.filename)
+
+    return type(base.__name__, (base, kind), {"__module__": "flysch", "__reduce__": again})
 
 
-def _refused(errno, text, filename):
-    return _refusal(type(OSError(errno, text)))(errno, text, filename)
+def _refused(base, errno, text, filename):
+    return _refusal(base, type(OSError(errno, text)))(errno, text, filename)
+
+
+def _called(function, *arguments):
+    """Calls a function of the native part. What the system refuses is an OSError as well."""
+    try:
+        return function(*arguments)
+    except (MakeError, OpenError) as error:
+        if len(error.args) != 3:
+            raise
+        refused = _refused(type(error), *error.args)
+    raise refused
 
 
 def open(
@@ -105,13 +120,7 @@ def open(
     `"rootfs" in image`, and iteration gives the names. Where several volumes have one name, the
     second is `image["rootfs-2"]` (Volume.unique_name); `image.volumes` is the list of all."""
     options = dict(locals())
-    try:
-        return _open(options.pop("source"), options)
-    except OpenError as error:
-        if len(error.args) != 3:
-            raise
-        refused = _refused(*error.args)
-    raise refused
+    return _called(_open, options.pop("source"), options)
 
 
 def create_ubifs(
@@ -127,9 +136,12 @@ def create_ubifs(
     """Makes a UBIFS from the files in `source`: the content of one UBI volume, like mkfs.ubifs.
 
     `min_io_size` and `leb_size` are mkfs.ubifs's -m and -e, `max_lebs` its -c (0: room for twice its
-    contents). `output` is replaced in one step or left unchanged."""
+    contents). `output` is replaced in one step or left unchanged.
+
+    Raises MakeError; if the system refuses a file of `source` or `output`, that is an OSError too
+    (FileNotFoundError, PermissionError, ...). Values that cannot be are a ValueError."""
     options = dict(locals())
-    return _create_ubifs(options.pop("source"), options.pop("output"), options)
+    return _called(_create_ubifs, options.pop("source"), options.pop("output"), options)
 
 
 def create_jffs2(
@@ -146,9 +158,11 @@ def create_jffs2(
     """Makes a JFFS2 from the files in `source`, like mkfs.jffs2.
 
     `erase_size` is mkfs.jffs2's -e; `cleanmarkers=False` its -n, for NAND; `pad` fills the image with
-    0xFF up to that many bytes, True up to the end of the last erase block; None and False do not."""
+    0xFF up to that many bytes, True up to the end of the last erase block; None and False do not.
+
+    Raises what create_ubifs raises."""
     options = dict(locals())
-    return _create_jffs2(options.pop("source"), options.pop("output"), options)
+    return _called(_create_jffs2, options.pop("source"), options.pop("output"), options)
 
 
 class File(_io.RawIOBase):

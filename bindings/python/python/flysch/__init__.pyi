@@ -28,6 +28,8 @@ __all__ = [
     "walk",
 ]
 
+__version__: str
+
 _Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Level = Literal["safe", "danger-default", "danger-rebuild"]
 
@@ -50,7 +52,10 @@ class DamagedError(_FileError): ...
 class EncryptedError(_FileError): ...
 class UnsupportedError(_FileError): ...
 class InternalError(Error): ...
-class MakeError(Error): ...
+
+class MakeError(Error):
+    """If the system refused a file, also an OSError: `except FileNotFoundError` catches it."""
+
 class RepairError(Error): ...
 
 @final

@@ -17,9 +17,11 @@ use core::fmt;
 
 use flysch_api::vfs::{DeviceNumber, FileKind, NewFile, Timestamp};
 use flysch_wire::jffs2::{
-    ByteOrder, Compression, Dirent, Header, Inode, NAME_LEN_MAX, ROOT_INO, SummaryEntry, Xattr,
-    XattrPrefix, Xref,
+    ByteOrder, Compression, Dirent, Header, Inode, NAME_LEN_MAX, SummaryEntry, Xattr, XattrPrefix,
+    Xref,
 };
+
+pub use flysch_wire::jffs2::ROOT_INO;
 
 use self::blocks::Blocks;
 pub use self::blocks::Written;

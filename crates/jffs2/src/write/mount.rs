@@ -61,6 +61,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
     /// and the block is erased: power may have been lost while it was programmed, and no read can
     /// tell. If a directory was being renamed when power was cut, one of its two names is removed.
     ///
+    /// To keep the flash if this fails, pass `&mut flash`.
+    ///
     /// # Errors
     /// If there is no JFFS2, or the flash cannot be read or must not be written.
     pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, Jffs2MountError> {

@@ -36,6 +36,8 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Erases all of `flash` and makes it an empty UBI device (`ubiformat`). Blocks that cannot be
     /// erased are marked bad.
     ///
+    /// To keep the flash if this fails, pass `&mut flash`.
+    ///
     /// # Errors
     /// [`UbiError::Shape`], [`UbiError::Invalid`] with nothing done; [`UbiError::ReadOnly`] or
     /// [`UbiError::Flash`] partway.

@@ -332,7 +332,8 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Closes the device and returns the flash.
     ///
     /// # Errors
-    /// As [`close`](Self::close); the flash is then lost too.
+    /// As [`close`](Self::close); the flash is then lost too. To keep it, call that first, and then
+    /// [`into_flash`](Self::into_flash).
     pub fn detach(mut self) -> Result<F, UbiError> {
         self.close()?;
         Ok(self.into_flash())

@@ -132,6 +132,8 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// After an unclean stop, recovery is written back first. If the volume has grown, the file
     /// system grows with it.
     ///
+    /// To keep the volume if this fails, pass `&mut volume`.
+    ///
     /// # Errors
     /// [`UbifsMountError::ReadOnly`] for what can be read but not written: authenticated images
     /// without their key, unknown flags or format versions, damage that lost something.
@@ -141,6 +143,8 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// The same with options: a trusted index ([`IndexUse::Trust`](crate::IndexUse)) is not read,
     /// so that opening takes no longer with many files than with none, as in Linux.
+    ///
+    /// To keep the volume if this fails, pass `&mut volume`.
     ///
     /// # Errors
     /// As [`open`](Self::open); a damaged part of a trusted index is found later, by the operation

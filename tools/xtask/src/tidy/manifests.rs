@@ -6,19 +6,23 @@ use crate::msrv;
 /// The manifest that promises it.
 const ROOT: &str = "Cargo.toml";
 
-/// Checks a manifest; `promised` is the version in the root manifest. A separate workspace cannot
-/// inherit it, so it must state the same version.
+/// Examples are copied out of the workspace, and there is nothing to inherit where they go.
+const EXAMPLES: &str = "examples/";
+
+/// Checks a manifest; `promised` is the version in the root manifest. A separate workspace or an
+/// example cannot inherit it, so it must state the same version.
 pub(super) fn check(file: &str, text: &str, promised: &str) -> Vec<Finding> {
     if file == ROOT || !file.ends_with("/Cargo.toml") {
         return vec![];
     }
-    let is_own = text.lines().any(|line| line == "[workspace]");
+    let is_own = file.starts_with(EXAMPLES) || text.lines().any(|line| line == "[workspace]");
     let is_inherited = text.lines().any(|line| line == "rust-version.workspace = true");
     let said = msrv::promised(text);
     let message = match said {
         Some(version) if is_own && version != promised => {
             format!("rust-version is {version}, and {ROOT} promises {promised}")
         }
+        None if is_own && is_inherited => "it is copied, and then inherits nothing".into(),
         None if is_own || is_inherited => return vec![],
         Some(_) if is_own => return vec![],
         _ => "a member says `rust-version.workspace = true`".into(),
@@ -43,6 +47,9 @@ mod tests {
         assert_eq!(findings(own, "[workspace]\nrust-version = \"1.90\"\n"), 0);
         assert_eq!(findings(own, "[workspace]\n"), 0);
         assert_eq!(findings(own, "[workspace]\nrust-version = \"1.91\"\n"), 1);
+        assert_eq!(findings(own, "[package]\nrust-version = \"1.90\"\n"), 0);
+        assert_eq!(findings(own, "[package]\nrust-version = \"1.91\"\n"), 1);
+        assert_eq!(findings(own, "[package]\nrust-version.workspace = true\n"), 1);
         assert_eq!(findings("Cargo.toml", "rust-version = \"1.90\"\n"), 0);
     }
 }
