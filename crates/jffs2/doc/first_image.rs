@@ -5,7 +5,7 @@ use flysch_api::vfs::{
     DeviceNumber, FileKind, FileSystem as _, FileSystemExt as _, FileSystemMut as _,
     FileSystemMutExt as _, NewFile, Timestamp,
 };
-use flysch_jffs2::create::{Builder, Content, Entry, Jffs2Options, Padding, ROOT_INO};
+use flysch_jffs2::create::{Content, Entry, Jffs2Builder, Jffs2Options, Padding, ROOT_INO};
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 
 /// The file system has no clock: the caller of a change supplies the time.
@@ -33,7 +33,7 @@ pub fn first_image(flash: &FlashGeometry, text: &[u8]) -> Result<Vec<u8>, Box<dy
         image.extend_from_slice(block);
         Ok::<(), std::io::Error>(())
     };
-    let mut builder = Builder::new(options, sink)?;
+    let mut builder = Jffs2Builder::new(options, sink)?;
     let (parent, name) = (ROOT_INO, b"motd");
     let motd = Entry { parent, name, file: FILE, accessed: NOW, modified: NOW, changed: NOW };
     let (size, mut rest) = (text.len() as u64, text);
