@@ -108,7 +108,7 @@ fn wear_out(plan: &wear::Plan) -> bool {
     let first = report.first_bad_ns.map_or("none".into(), |ns| format!("{:.1} h", hours(ns)));
     say!("{} bad blocks, the first after {first}", report.bad);
     match report.end {
-        Some(why) => say!("{why}"),
+        Some(why) => say!("the UBI device is read-only: {why}"),
         None => say!("the device takes changes"),
     }
     report.end.is_some() && report.widest <= plan.threshold + plan.threshold / 8
