@@ -271,8 +271,10 @@ impl<F: Flash> Checker<'_, F> {
         }
         let mut reader = Reader::new(&self.fs.flash, self.fs.order);
         let mut scratch = vec![];
-        for (&node, shows) in nodes.iter().zip(shows) {
-            self.data_node(&mut reader, node, shows, &mut scratch);
+        for (number, (&node, shows)) in nodes.iter().zip(shows).enumerate() {
+            let near = &nodes[number.saturating_sub(1)..nodes.len().min(number + 2)];
+            let is_copy = near.iter().filter(|it| it.version == node.version).count() > 1;
+            self.data_node(&mut reader, node, (shows, is_copy), &mut scratch);
         }
         if covered < u64::from(size) {
             let missing = u64::from(size) - covered;
@@ -292,7 +294,7 @@ impl<F: Flash> Checker<'_, F> {
         &mut self,
         reader: &mut Reader<'_, F>,
         node: NodeRef,
-        shows: bool,
+        (shows, is_copy): (bool, bool),
         scratch: &mut Vec<u8>,
     ) {
         let subject = self.of_node(node);
@@ -302,7 +304,10 @@ impl<F: Flash> Checker<'_, F> {
                 return;
             }
             Ok((_, Data::Torn)) if !shows => {
-                let text = "the write was interrupted; older data shows";
+                let text = match is_copy {
+                    true => "copying it was interrupted; the node that was copied shows",
+                    false => "the write was interrupted; older data shows",
+                };
                 self.find(Severity::Note, "inode data", text, subject);
                 return;
             }

@@ -230,13 +230,11 @@ impl<F: FlashMut> Log<F> {
 
     /// If bits can be cleared one by one, marks torn nodes, so that nobody has to find out again
     /// what they are. Linux marks all invalid nodes, if it writes no summaries. Returns the blocks
-    /// to be left: the shaky ones, and those with torn nodes if UBI, which programs nothing twice,
-    /// is over flash without pages.
+    /// to be left: the shaky ones, and those with torn nodes if nothing is programmed twice, as on
+    /// NAND and UBI. Linux misreads a file of which it finds a torn copy beside the node that was
+    /// being copied: older nodes cover newer ones.
     pub(super) fn make_obsolete(&mut self, cut_off: &[u64], mut shaky: Vec<u32>) -> Vec<u32> {
-        if self.medium.unit() > 1 {
-            return shaky;
-        }
-        if self.blocks.geometry.kind == FlashKind::UbiVolume {
+        if self.medium.unit() > 1 || self.blocks.geometry.kind == FlashKind::UbiVolume {
             shaky.extend(cut_off.iter().map(|offset| self.blocks.geometry.block_of(*offset)));
             shaky.sort_unstable();
             shaky.dedup();

@@ -690,6 +690,7 @@ fn names_that_count_are_not_read_for_a_summary() {
 
 mod atomic;
 mod listed;
+mod torn;
 mod unreadable;
 
 /// Both mounts give the same answer.

@@ -1,0 +1,59 @@
+//! What another driver left when power was cut.
+
+use super::*;
+
+/// Linux takes a torn copy beside the node that was being copied for a reason to show older nodes.
+#[test]
+fn no_torn_copy_stays_and_nothing_else_goes() {
+    let geometry = FlashGeometry {
+        kind: FlashKind::UbiVolume,
+        write_size: 512,
+        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
+    };
+    let options = WriteOptions { compressors: Compressors::none(), ..WriteOptions::default() };
+    let mut fs = Jffs2Mut::mount(Nor { geometry, ..Nor::new(8) }, &options).unwrap();
+    let file = create(&mut fs, b"file");
+    let data = noise(1000);
+    fs.write(file, 0, &data, NOW).unwrap();
+    let other = create(&mut fs, b"other");
+    fs.write(other, 0, &data, NOW).unwrap();
+    fs.sync(None).unwrap();
+    let node = |fs: &Jffs2Mut<Nor>, inode: Inode| {
+        let nodes = fs.inodes().tables().inodes[&(inode.0 as u32)].living();
+        let node = nodes.last().unwrap();
+        let at = node.address.offset() as usize;
+        at..at + node.total_len as usize
+    };
+    let (torn, whole) = (node(&fs, file), node(&fs, other));
+    let mut flash = fs.into_flash();
+    // A block without a stamp: a whole copy of one node, and the beginning of another.
+    let block = (0..8).rev().find(|block| flash.is_erased(*block)).unwrap();
+    let copies = [whole.clone(), torn.start..torn.end - 400];
+    let bytes: Vec<u8> = copies
+        .into_iter()
+        .flat_map(|part| {
+            let padding = part.len().next_multiple_of(4) - part.len();
+            flash.bytes[part].iter().copied().chain((0..padding).map(|_| 0xFF)).collect::<Vec<_>>()
+        })
+        .collect();
+    let marker = flash.bytes[block * BLOCK..][..BLOCK].iter().take_while(|it| **it != 0xFF).count();
+    let start = block * BLOCK + marker.next_multiple_of(4);
+    flash.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
+    // The one that was copied is not there any more.
+    flash.bytes[whole.start + 1] = 0;
+    let fs = Jffs2Mut::mount(flash, &options).unwrap();
+    let mut found = vec![0; 1000];
+    for inode in [file, other] {
+        assert_eq!(fs.read(inode, 0, &mut found), Ok(1000));
+        assert!(found == data);
+    }
+    let mut fs = fs;
+    fs.sync(None).unwrap();
+    let flash = fs.into_flash();
+    assert!(flash.is_erased(block));
+    let fs = Jffs2Mut::mount(flash, &options).unwrap();
+    for inode in [file, other] {
+        assert_eq!(fs.read(inode, 0, &mut found), Ok(1000));
+        assert!(found == data);
+    }
+}
