@@ -203,6 +203,16 @@ impl<F: Flash> Scanner<'_, F> {
         self.problem(offset, Wrong::Unreadable);
     }
 
+    /// [`is_cut_off`](crate::node::is_cut_off); a node is damaged if the flash does not give what
+    /// would tell.
+    fn is_cut_off(&mut self, offset: u64, len: u64) -> bool {
+        let verdict = crate::node::is_cut_off(self.flash, self.order, offset, len);
+        verdict.unwrap_or_else(|error| {
+            self.unreadable(offset, error);
+            false
+        })
+    }
+
     /// Whether any of these bytes are in a page known to be torn.
     fn is_torn(&self, offset: u64, len: u64) -> bool {
         self.torn.iter().any(|page| page.start < offset.saturating_add(len) && offset < page.end)
@@ -417,11 +427,10 @@ impl<F: Flash> Scanner<'_, F> {
     }
 
     /// Whether the name and value of an attribute were not written completely.
-    fn is_xattr_torn(&self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
+    fn is_xattr_torn(&mut self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
         let end = Xattr::LEN + usize::from(xattr.name_len) + 1 + usize::from(xattr.value_len);
         xattr.name_and_value(node).is_err()
-            && (node.get(end - 1) == Some(&0xFF)
-                || crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64))
+            && (node.get(end - 1) == Some(&0xFF) || self.is_cut_off(offset, node.len() as u64))
     }
 
     fn dirent(&mut self, offset: u64, node: &[u8]) {
@@ -466,9 +475,11 @@ impl<F: Flash> Scanner<'_, F> {
         match entries {
             Err(error) => {
                 let len = node.len() as u64;
-                let is_cut_off = crate::node::is_cut_off(self.flash, self.order, offset, len);
-                let wrong =
-                    if is_cut_off { Wrong::Unfinished { len } } else { Wrong::Summary(error) };
+                let wrong = if self.is_cut_off(offset, len) {
+                    Wrong::Unfinished { len }
+                } else {
+                    Wrong::Summary(error)
+                };
                 self.problem(offset, wrong);
             }
             Ok(entries) => {
@@ -493,12 +504,12 @@ impl<F: Flash> Scanner<'_, F> {
     /// Records a damaged node, with what its bytes say about its owner.
     fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
         let mut problem = Problem { offset, wrong, ino: None, entry: None };
-        let is_cut_off = || {
-            let is_node = matches!(wrong, Wrong::Node(_) | Wrong::Header);
-            is_node && crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64)
-        };
+        let is_node = matches!(wrong, Wrong::Node(_) | Wrong::Header);
         let len = node.len() as u64;
-        if is_unfinished(node, wrong, kind) || self.is_torn(offset, len) || is_cut_off() {
+        if is_unfinished(node, wrong, kind)
+            || self.is_torn(offset, len)
+            || (is_node && self.is_cut_off(offset, len))
+        {
             problem.wrong = Wrong::Unfinished { len: node.len() as u64 };
             self.found.problem(problem);
             return;
