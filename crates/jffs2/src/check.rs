@@ -158,7 +158,9 @@ impl<F: Flash> Checker<'_, F> {
             Wrong::Name => {
                 (Severity::Lost, "directory entry node", "no file can have this name".into())
             }
-            Wrong::Unreadable => (Severity::Lost, "erase block", "cannot be read".into()),
+            Wrong::Unreadable(error) => {
+                (Severity::Lost, "erase block", format!("cannot be read: {error}"))
+            }
         };
         let place = self.at(problem.offset);
         let ino = problem.ino.filter(|&ino| self.fs.index.inode(ino).is_some());

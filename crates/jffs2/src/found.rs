@@ -97,8 +97,8 @@ pub(crate) enum Wrong {
     Incompatible(u16),
     /// An invalid file name.
     Name,
-    /// The block could not be read.
-    Unreadable,
+    /// The flash did not give the block, or a node that a summary lists, and answered this.
+    Unreadable(FlashError),
 }
 
 /// A place where something is wrong, and what it affects, if known.
@@ -153,8 +153,6 @@ pub(crate) struct Found {
     pub(crate) others: Vec<(Address, u32)>,
     /// There are nodes of unknown types that forbid writing.
     pub(crate) is_read_only: bool,
-    /// What the flash answered first when it did not give a block or a node.
-    pub(crate) unreadable: Option<FlashError>,
     pub(crate) nodes: Vec<NodeRef>,
     pub(crate) dirents: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,

@@ -239,11 +239,17 @@ fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, Jffs2MountError> {
     let mut window = vec![0; WINDOW];
     let mut counts = [0; 2];
     let mut is_erased = true;
+    let mut refused = None;
     let mut at = 0;
     while at < size && counts.iter().sum::<usize>() < HEADERS_SAMPLED {
         let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(WINDOW);
         match flash.read(at, &mut window[..len]) {
-            Ok(_) | Err(FlashError::Uncorrectable { .. } | FlashError::Os(_)) => {}
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+            Err(error @ FlashError::Os(_)) => {
+                refused.get_or_insert(error);
+                // Not what was read before.
+                window.fill(0);
+            }
             Err(error) => return Err(error.into()),
         }
         for start in (0..len).step_by(4) {
@@ -256,7 +262,9 @@ fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, Jffs2MountError> {
         at += len as u64;
     }
     match counts {
-        [0, 0] if !is_erased => Err(Jffs2MountError::NotJffs2),
+        [0, 0] if !is_erased => {
+            Err(refused.map_or(Jffs2MountError::NotJffs2, Jffs2MountError::Flash))
+        }
         [little, big] if big > little => Ok(ByteOrder::Big),
         _ => Ok(ByteOrder::Little),
     }

@@ -88,7 +88,15 @@ pub(crate) fn is_whole(node: &[u8], order: ByteOrder) -> bool {
 ///
 /// Data that decayed elsewhere has none of these signs, and is not taken for something that never
 /// existed.
-pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
+///
+/// # Errors
+/// What the flash answers instead of giving the bytes that tell.
+pub(crate) fn is_cut_off<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    offset: u64,
+    len: u64,
+) -> Result<bool, FlashError> {
     let geometry = flash.geometry();
     let block = geometry.block_of(offset);
     let block_end = geometry.block_start(block) + u64::from(geometry.block_len(block));
@@ -96,20 +104,23 @@ pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len
     let has_pages = geometry.write_size > 1;
     let unit = if has_pages { geometry.write_size.into() } else { UNKNOWN_PAGE };
     let page_end = end.next_multiple_of(unit).min(block_end);
-    if end > page_end || len > u64::from(STORED_MAX) * 2 || !is_erased(flash, page_end, block_end) {
-        return false;
+    let is_long = len > u64::from(STORED_MAX) * 2;
+    if end > page_end || is_long || !is_erased(flash, page_end, block_end)? {
+        return Ok(false);
     }
     let mut bytes = vec![0; (page_end - offset) as usize];
-    if read(flash, offset, &mut bytes).is_err() {
-        return false;
+    match flash.read(offset, &mut bytes) {
+        Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+        Err(FlashError::OutOfRange) => return Ok(false),
+        Err(error) => return Err(error),
     }
-    if has_pages && is_beyond_repair(flash, page_end - unit, unit as usize) {
-        return true;
+    if has_pages && is_beyond_repair(flash, page_end - unit, unit as usize)? {
+        return Ok(true);
     }
     let behind = &bytes[(end - offset) as usize..];
     let mut steps = (0..behind.len()).step_by(4);
     if steps.any(|at| Header::parse(&behind[at..], order).is_ok()) {
-        return false;
+        return Ok(false);
     }
     let has_garbage = behind.iter().any(|&byte| byte != 0 && byte != 0xFF);
     // The last page it reaches into may not have been begun, be it for a byte of the node only.
@@ -118,27 +129,34 @@ pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len
     let is_tail_erased =
         last_page > offset && bytes[(last_page - offset) as usize..].iter().all(|&b| b == 0xFF);
     let is_bare = behind.iter().all(|&byte| byte == 0xFF);
-    has_garbage || is_tail_erased || (is_bare && block_end - end >= LEFT_OVER_MAX)
+    Ok(has_garbage || is_tail_erased || (is_bare && block_end - end >= LEFT_OVER_MAX))
 }
 
-fn is_beyond_repair<F: Flash>(flash: &F, page: u64, len: usize) -> bool {
-    matches!(flash.read(page, &mut vec![0; len]), Err(FlashError::Uncorrectable { .. }))
+fn is_beyond_repair<F: Flash>(flash: &F, page: u64, len: usize) -> Result<bool, FlashError> {
+    match flash.read(page, &mut vec![0; len]) {
+        Ok(_) | Err(FlashError::OutOfRange) => Ok(false),
+        Err(FlashError::Uncorrectable { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether everything from `start` to `end` is erased.
-fn is_erased<F: Flash>(flash: &F, start: u64, end: u64) -> bool {
+fn is_erased<F: Flash>(flash: &F, start: u64, end: u64) -> Result<bool, FlashError> {
     let mut bytes = [0; 1024];
     let mut at = start;
     while at < end {
         let len = (end - at).min(bytes.len() as u64) as usize;
-        let erased = flash.read(at, &mut bytes[..len]).is_ok()
-            && bytes[..len].iter().all(|&byte| byte == 0xFF);
-        if !erased {
-            return false;
+        let is_read = match flash.read(at, &mut bytes[..len]) {
+            Ok(_) => true,
+            Err(FlashError::Uncorrectable { .. } | FlashError::OutOfRange) => false,
+            Err(error) => return Err(error),
+        };
+        if !is_read || bytes[..len].iter().any(|&byte| byte != 0xFF) {
+            return Ok(false);
         }
         at += len as u64;
     }
-    true
+    Ok(true)
 }
 
 /// The verdict on the data of a node.
@@ -240,8 +258,11 @@ impl<'f, F: Flash> Reader<'f, F> {
         let data = match inode.data(stored) {
             Ok(_) => Data::Good,
             Err(_) if is_torn(&inode, stored) => Data::Torn,
-            Err(_) if is_cut_off(flash, order, offset, node.total_len.into()) => Data::Torn,
-            Err(_) => Data::Damaged,
+            Err(_) => match is_cut_off(flash, order, offset, node.total_len.into()) {
+                Ok(true) => Data::Torn,
+                Ok(false) => Data::Damaged,
+                Err(error) => return Err(failed(flash, offset, error)),
+            },
         };
         Ok((inode, data))
     }

@@ -83,7 +83,7 @@ pub(crate) fn scan<F: Flash>(
             // Bits beyond repair show in the checksums of the nodes they are in.
             Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
             Err(error @ FlashError::Os(_)) => {
-                scanner.unreadable(base, error);
+                scanner.problem(base, Wrong::Unreadable(error));
                 scanner.facts().end = geometry.block_len(block);
                 continue;
             }
@@ -197,10 +197,14 @@ impl<F: Flash> Scanner<'_, F> {
         self.found.problem(Problem { offset, wrong, ino: None, entry: None });
     }
 
-    /// Notes that the flash did not give what begins at `offset`.
-    fn unreadable(&mut self, offset: u64, error: FlashError) {
-        self.found.unreadable.get_or_insert(error);
-        self.problem(offset, Wrong::Unreadable);
+    /// [`is_cut_off`](crate::node::is_cut_off); a node is damaged if the flash does not give what
+    /// would tell.
+    fn is_cut_off(&mut self, offset: u64, len: u64) -> bool {
+        let verdict = crate::node::is_cut_off(self.flash, self.order, offset, len);
+        verdict.unwrap_or_else(|error| {
+            self.problem(offset, Wrong::Unreadable(error));
+            false
+        })
     }
 
     /// Whether any of these bytes are in a page known to be torn.
@@ -274,7 +278,7 @@ impl<F: Flash> Scanner<'_, F> {
                 let offset = base + u64::from(offset);
                 match self.flash.read(offset, &mut node) {
                     Ok(_) | Err(FlashError::Uncorrectable { .. }) => self.xref(offset, &node),
-                    Err(error) => self.unreadable(offset, error),
+                    Err(error) => self.problem(offset, Wrong::Unreadable(error)),
                 }
             }
         }
@@ -417,11 +421,10 @@ impl<F: Flash> Scanner<'_, F> {
     }
 
     /// Whether the name and value of an attribute were not written completely.
-    fn is_xattr_torn(&self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
+    fn is_xattr_torn(&mut self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
         let end = Xattr::LEN + usize::from(xattr.name_len) + 1 + usize::from(xattr.value_len);
         xattr.name_and_value(node).is_err()
-            && (node.get(end - 1) == Some(&0xFF)
-                || crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64))
+            && (node.get(end - 1) == Some(&0xFF) || self.is_cut_off(offset, node.len() as u64))
     }
 
     fn dirent(&mut self, offset: u64, node: &[u8]) {
@@ -466,9 +469,11 @@ impl<F: Flash> Scanner<'_, F> {
         match entries {
             Err(error) => {
                 let len = node.len() as u64;
-                let is_cut_off = crate::node::is_cut_off(self.flash, self.order, offset, len);
-                let wrong =
-                    if is_cut_off { Wrong::Unfinished { len } } else { Wrong::Summary(error) };
+                let wrong = if self.is_cut_off(offset, len) {
+                    Wrong::Unfinished { len }
+                } else {
+                    Wrong::Summary(error)
+                };
                 self.problem(offset, wrong);
             }
             Ok(entries) => {
@@ -493,12 +498,12 @@ impl<F: Flash> Scanner<'_, F> {
     /// Records a damaged node, with what its bytes say about its owner.
     fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
         let mut problem = Problem { offset, wrong, ino: None, entry: None };
-        let is_cut_off = || {
-            let is_node = matches!(wrong, Wrong::Node(_) | Wrong::Header);
-            is_node && crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64)
-        };
+        let is_node = matches!(wrong, Wrong::Node(_) | Wrong::Header);
         let len = node.len() as u64;
-        if is_unfinished(node, wrong, kind) || self.is_torn(offset, len) || is_cut_off() {
+        if is_unfinished(node, wrong, kind)
+            || self.is_torn(offset, len)
+            || (is_node && self.is_cut_off(offset, len))
+        {
             problem.wrong = Wrong::Unfinished { len: node.len() as u64 };
             self.found.problem(problem);
             return;

@@ -58,8 +58,14 @@ impl BadBlockTable {
                 let mut bits = vec![0; blocks.div_ceil(4) as usize];
                 let start = flash.geometry().block_start(block) + offset as u64;
                 let newer = best.as_ref().is_none_or(|best| is_newer(version, best.version));
-                if newer && flash.read(start, &mut bits).is_ok() {
-                    best = Some(Self { block, version, bits, first_reserved, blocks });
+                if !newer {
+                    continue;
+                }
+                match flash.read(start, &mut bits) {
+                    Ok(_) => best = Some(Self { block, version, bits, first_reserved, blocks }),
+                    Err(FlashError::OutOfRange | FlashError::Uncorrectable { .. }) => {}
+                    // In an older table blocks are good that are not.
+                    Err(other) => return Err(other),
                 }
             }
         }
@@ -186,4 +192,42 @@ fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, FlashError>
     }
     let header = |copy| Header { copy, version: page[4], offset: IN_BAND_LEN };
     Ok(which(&page[..4]).map(header))
+}
+
+#[cfg(test)]
+mod tests {
+    use flysch_api::flash::{Corrected, FlashGeometry};
+
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    /// Eight blocks; the system does not give what lies at this place.
+    struct Refusing(Vec<u8>, FlashGeometry, u64);
+
+    impl Flash for Refusing {
+        fn geometry(&self) -> &FlashGeometry {
+            &self.1
+        }
+
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+            buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
+            if offset == self.2 { Err(FlashError::Os(5)) } else { Ok(Corrected::NONE) }
+        }
+    }
+
+    #[test]
+    fn an_older_table_does_not_stand_in_for_one_that_cannot_be_read_now() {
+        let mut bytes = vec![0xFF; 8 * BLOCK];
+        for (copy, version) in [2, 1].into_iter().enumerate() {
+            let table = &mut bytes[(7 - copy) * BLOCK..];
+            table[..4].copy_from_slice(&PATTERNS[copy]);
+            table[4] = version;
+        }
+        let geometry = FlashGeometry::nand(8 * BLOCK as u64, BLOCK as u32, 512, 512);
+        let newer = (7 * BLOCK + IN_BAND_LEN) as u64;
+        let find = |refused| BadBlockTable::find(&Refusing(bytes.clone(), geometry, refused));
+        assert_eq!(find(u64::MAX).map(|found| found.map(|it| it.version)), Ok(Some(2)));
+        assert_eq!(find(newer), Err(FlashError::Os(5)));
+    }
 }

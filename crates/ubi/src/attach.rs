@@ -79,13 +79,19 @@ impl<F: Flash> Ubi<F> {
         let (mut whole, mut refusal) = (None, None);
         if options.fastmap == FastmapUse::Use {
             // A fastmap starts in one of the first blocks; no others need be asked for the offsets.
-            let reader = Reader { flash: &flash, image };
+            let reader = Reader::new(&flash, image);
             if let Ok(guess) = reader.vote(fastmap::START_MAX, VOTES_ENOUGH) {
                 let mut attach = Attach::new(reader, guess, purpose);
-                match map::attach(&mut attach) {
-                    Ok(true) => whole = Some(attach),
-                    Ok(false) => {}
-                    Err(error) => refusal = Some(error),
+                let found = map::attach(&mut attach);
+                match (found, attach.reader.refused.get()) {
+                    // An older one may have been taken for the newest. No cause of the other error:
+                    // it may come from this.
+                    (_, Some((peb, error))) => {
+                        refusal = Some(format!("erase block {peb} cannot be read: {error}"));
+                    }
+                    (Ok(true), None) => whole = Some(attach),
+                    (Ok(false), None) => {}
+                    (Err(error), None) => refusal = Some(format!("{error}")),
                 }
             }
         }
@@ -103,6 +109,7 @@ impl<F: Flash> Ubi<F> {
         };
         attach.choose();
         let volumes = table::volumes(&mut attach);
+        attach.tell_refused();
         let Attach { reader, offsets, blocks, findings, sequence_max, evidence, .. } = attach;
         let image = reader.image;
         let fresh = match purpose {
@@ -125,7 +132,7 @@ impl<F: Flash> Ubi<F> {
 
     /// Reads every header; only once, if the first few blocks agree with the majority of all.
     fn scanned(flash: &F, image: UbiImage, purpose: Purpose) -> Result<Attach<'_, F>, AttachError> {
-        let reader = Reader { flash, image };
+        let reader = Reader::new(flash, image);
         if let Ok(guess) = reader.vote(u32::MAX, VOTES_ENOUGH) {
             let mut attach = Attach::new(reader, guess, purpose);
             let votes = attach.scan();
@@ -133,8 +140,8 @@ impl<F: Flash> Ubi<F> {
                 return Ok(attach);
             }
         }
-        let elected = Reader { flash, image }.vote(u32::MAX, u32::MAX)?;
-        let mut attach = Attach::new(Reader { flash, image }, elected, purpose);
+        let elected = Reader::new(flash, image).vote(u32::MAX, u32::MAX)?;
+        let mut attach = Attach::new(Reader::new(flash, image), elected, purpose);
         attach.scan()?;
         Ok(attach)
     }

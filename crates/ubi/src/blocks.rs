@@ -2,8 +2,9 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
-use flysch_api::flash::{Flash, Kind};
+use flysch_api::flash::{Corrected, Flash, FlashError, Kind};
 use flysch_wire::ubi::{
     EC_HEADER_SIZE, EC_MAGIC, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32,
 };
@@ -79,29 +80,51 @@ pub(crate) fn is_blank(bytes: &[u8]) -> bool {
 }
 
 /// Reads an image's blocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'f, F: ?Sized> {
     pub(crate) flash: &'f F,
     pub(crate) image: UbiImage,
+    /// The first block of which the flash did not give what was asked for, and its answer. What was
+    /// concluded from such a read says nothing about the block: who acts on it looks here first.
+    pub(crate) refused: Cell<Option<(u32, FlashError)>>,
 }
 
-impl<F: Flash + ?Sized> Reader<'_, F> {
+impl<'f, F: Flash + ?Sized> Reader<'f, F> {
+    pub(crate) fn new(flash: &'f F, image: UbiImage) -> Self {
+        Self { flash, image, refused: Cell::new(None) }
+    }
+
+    /// Notes that the flash did not give something of a block.
+    fn note<T>(&self, peb: u32, result: Result<T, FlashError>) -> Result<T, FlashError> {
+        match result {
+            // Beyond the end is what a truncated image lacks.
+            Ok(_) | Err(FlashError::Uncorrectable { .. } | FlashError::OutOfRange) => {}
+            Err(error) if self.refused.get().is_none() => self.refused.set(Some((peb, error))),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn read(&self, peb: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        self.note(peb, self.flash.read(self.start(peb) + u64::from(offset), buffer))
+    }
+
     pub(crate) fn start(&self, peb: u32) -> u64 {
         self.image.start + u64::from(peb) * u64::from(self.image.peb_size)
     }
 
     pub(crate) fn is_bad(&self, peb: u32) -> bool {
         let block = self.flash.geometry().block_of(self.start(peb));
-        self.flash.is_bad(block).unwrap_or(false)
+        self.note(peb, self.flash.is_bad(block)).unwrap_or(false)
     }
 
     /// Reads 64 header bytes. Bytes that cannot be read count as interrupted writes.
     fn header(&self, peb: u32, offset: u32) -> Result<([u8; EC_HEADER_SIZE], bool), HeaderError> {
         let mut bytes = [0; EC_HEADER_SIZE];
-        match self.flash.read(self.start(peb) + u64::from(offset), &mut bytes) {
+        match self.read(peb, offset, &mut bytes) {
             Ok(corrected) => Ok((bytes, corrected.needs_scrub(self.flash.geometry()))),
             // The header's own CRC judges what error correction could not repair.
-            Err(flysch_api::flash::FlashError::Uncorrectable { .. }) => Ok((bytes, true)),
+            Err(FlashError::Uncorrectable { .. }) => Ok((bytes, true)),
             Err(_) => Err(HeaderError::Short),
         }
     }
@@ -154,7 +177,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
 
     /// Fills `buffer` from the data area.
     pub(crate) fn data(&self, peb: u32, offsets: Offsets, buffer: &mut [u8]) -> bool {
-        self.flash.read(self.start(peb) + u64::from(offsets.data), buffer).is_ok()
+        self.read(peb, offsets.data, buffer).is_ok()
     }
 
     /// The first `data_size` data bytes, if they match the checksum in the header.
@@ -178,7 +201,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         while at < end {
             let length = (end - at).min(chunk.len() as u64) as usize;
             let part = &mut chunk[..length];
-            if self.flash.read(at, part).is_err() || !is_blank(part) {
+            if self.note(peb, self.flash.read(at, part)).is_err() || !is_blank(part) {
                 return false;
             }
             at += length as u64;
@@ -190,7 +213,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
     /// given up, and power was lost while it was tested or marked bad.
     pub(crate) fn is_trial(&self, peb: u32) -> bool {
         let mut header = [0; EC_HEADER_SIZE];
-        let read = self.flash.read(self.start(peb), &mut header);
+        let read = self.read(peb, 0, &mut header);
         let is_one = TORTURE_PATTERNS.iter().any(|byte| header == [*byte; EC_HEADER_SIZE]);
         read.is_ok() && is_one
     }
@@ -211,8 +234,8 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
     /// erased, or beyond error correction.
     pub(crate) fn is_ruin(&self, peb: u32, offset: u32) -> bool {
         let mut data = alloc::vec![0; (self.image.peb_size - offset) as usize];
-        match self.flash.read(self.start(peb) + u64::from(offset), &mut data) {
-            Err(flysch_api::flash::FlashError::Uncorrectable { .. }) => true,
+        match self.read(peb, offset, &mut data) {
+            Err(FlashError::Uncorrectable { .. }) => true,
             Err(_) => false,
             Ok(_) => is_blank(&data),
         }
@@ -230,7 +253,10 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
                 }
             }
         }
-        votes.result(self.image.peb_size)
+        match (votes.result(self.image.peb_size), self.refused.get()) {
+            (Err(AttachError::NoHeaders), Some((_, error))) => Err(AttachError::Flash(error)),
+            (result, _) => result,
+        }
     }
 }
 

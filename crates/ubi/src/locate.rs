@@ -9,7 +9,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::flash::Flash;
+use flysch_api::flash::{Flash, FlashError};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EC_MAGIC, EcHeader, LAYOUT_VOLUME, VidHeader};
 
 /// Headers start at multiples of this in any dump we accept, bytes.
@@ -67,7 +67,13 @@ fn probe<F: Flash + ?Sized>(flash: &F, headers: usize) -> Option<(u64, u64)> {
     let mut at = 0;
     while at < size && found.len() < headers {
         let length = (size - at).min(CHUNK as u64) as usize;
-        let _ = flash.read(at, &mut chunk[..length]);
+        if !matches!(
+            flash.read(at, &mut chunk[..length]),
+            Ok(_) | Err(FlashError::Uncorrectable { .. })
+        ) {
+            // Not what was read before.
+            chunk.fill(0);
+        }
         for (index, head) in chunk[..length].chunks(STEP as usize).enumerate() {
             if head.starts_with(&EC_MAGIC.to_be_bytes()) && EcHeader::parse(head).is_ok() {
                 let here = at + index as u64 * STEP;

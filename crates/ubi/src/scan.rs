@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use flysch_api::finding::{Finding, Place, Severity};
-use flysch_api::flash::Flash;
+use flysch_api::flash::{Flash, FlashError};
 use flysch_wire::ubi::{
     Compatibility, EcHeader, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader,
     VolumeKind, VolumeRecord, fastmap,
@@ -47,8 +47,8 @@ pub(crate) struct Evidence {
     pub(crate) fastmap: Option<Believed>,
     /// Blocks of unknown internal volumes, and what they require.
     pub(crate) aliens: Vec<(u32, Compatibility)>,
-    /// A block whose headers could not be read, not even with bit errors.
-    pub(crate) unreadable: Option<u32>,
+    /// A block of which the flash did not give something, not even with bit errors, and its answer.
+    pub(crate) unreadable: Option<(u32, FlashError)>,
     /// Two blocks of one LEB with the same sequence number, other than 0.
     pub(crate) equal: Option<(u32, u32)>,
     /// A block whose header contradicts the record of its volume, or the other blocks of it.
@@ -99,7 +99,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         purpose: Purpose,
     ) -> Self {
         let image = UbiImage { image_sequence, ..reader.image };
-        let reader = Reader { image, ..reader };
+        let reader = Reader::new(reader.flash, image);
         Self {
             purpose,
             evidence: Evidence::default(),
@@ -130,6 +130,15 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         });
     }
 
+    /// Names the block of which the flash did not give something: what was concluded from that may
+    /// be wrong, so that a writer will not go on.
+    pub(crate) fn tell_refused(&mut self) {
+        let Some((peb, error)) = self.reader.refused.take() else { return };
+        self.evidence.unreadable.get_or_insert((peb, error));
+        let place = Place { peb: Some(peb), ..Place::default() };
+        self.note(Severity::Lost, "erase block", format!("it cannot be read: {error}"), place);
+    }
+
     /// Reads the headers of every block; returns what they say about the device.
     pub(crate) fn scan(&mut self) -> Result<Votes, AttachError> {
         let mut votes = Votes::default();
@@ -140,6 +149,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 votes.add(ec);
             }
             let content = self.judge(peb, &headers)?;
+            self.tell_refused();
             let erase_counter = headers.ec.ok().map(|ec| ec.erase_counter as u32);
             self.blocks.push(Block { erase_counter, content, scrub: headers.scrub });
         }
@@ -219,7 +229,8 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
     fn judge_ruin(&mut self, peb: u32, headers: &Headers) -> Option<Content> {
         let short = Some(HeaderError::Short);
         if headers.ec.err() == short || headers.vid.err() == short {
-            self.evidence.unreadable.get_or_insert(peb);
+            let error = self.reader.refused.get().map_or(FlashError::OutOfRange, |it| it.1);
+            self.evidence.unreadable.get_or_insert((peb, error));
             return None;
         }
         match (headers.ec, headers.vid) {
@@ -286,12 +297,14 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             while first + 1 < copies.len() && copies[first].vid.copy {
                 let Claim { peb, vid } = copies[first];
                 data = self.reader.data_of_copy(peb, self.offsets, &vid);
-                if data.is_some() {
+                // What is not known to be unfinished counts, even if it cannot be read now.
+                if data.is_some() || self.reader.refused.get().is_some() {
                     break;
                 }
                 self.reject(&copies[first]);
                 first += 1;
             }
+            self.tell_refused();
             let winner = copies[first];
             let older: Vec<u32> = copies[first + 1..].iter().map(|loser| loser.peb).collect();
             for &loser in &older {
@@ -318,7 +331,8 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             return false;
         }
         // Content may be nothing but 0xFF.
-        if self.reader.data_of_copy(*peb, self.offsets, vid).is_some() {
+        let is_there = self.reader.data_of_copy(*peb, self.offsets, vid).is_some();
+        if is_there || self.reader.refused.get().is_some() {
             return false;
         }
         if let Some(claims) = self.claims.remove(&(vid.volume, vid.lnum)) {

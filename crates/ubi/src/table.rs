@@ -166,7 +166,11 @@ fn read_copy<F: Flash + ?Sized>(
     let peb = attach.winner(LAYOUT_VOLUME, lnum)?.peb;
     let mut bytes = alloc::vec![0; count * RECORD_SIZE];
     // Records whose bytes could not be read have no good checksum.
-    let _ = attach.reader.data(peb, attach.offsets, &mut bytes);
+    let is_read = attach.reader.data(peb, attach.offsets, &mut bytes);
+    if !is_read && attach.reader.refused.get().is_some() {
+        attach.tell_refused();
+        return None;
+    }
     let mut records = Copy::with_capacity(count);
     for (id, bytes) in bytes.chunks_exact(RECORD_SIZE).enumerate() {
         records.push(VolumeRecord::parse(bytes).map_err(|error| {

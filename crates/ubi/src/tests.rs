@@ -181,7 +181,7 @@ fn many_unfinished_copies_of_a_leb_are_chosen_from() {
     const COPIES: u64 = 1 << 17;
     let mut flash = sample();
     flash.leb(4, copied(0, 9, b"new!"), b"new?");
-    let reader = crate::blocks::Reader { flash: &flash, image: flash.image() };
+    let reader = crate::blocks::Reader::new(&flash, flash.image());
     let offsets = Offsets { vid_header: 64, data: 128 };
     let mut attach = crate::scan::Attach::new(reader, (offsets, 7), crate::scan::Purpose::Read);
     attach.scan().unwrap();

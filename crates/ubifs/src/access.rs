@@ -1,5 +1,6 @@
 //! Fetching nodes from LEBs.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -12,6 +13,7 @@ use flysch_api::vfs::{Damage, FsError, Inode};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptError;
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
+use once_cell::race::OnceBox;
 
 use crate::auth::HashAlgorithm;
 use crate::location::Location;
@@ -97,6 +99,11 @@ impl From<Fault> for FsError {
 }
 
 impl Fault {
+    /// Whether the flash did not give it, which says nothing about what is there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.cause, Cause::Flash(_))
+    }
+
     pub(crate) fn finding(&self, severity: Severity) -> Finding {
         finding(severity, self.structure, format!("{}", self.cause), self.place)
     }
@@ -183,11 +190,27 @@ pub(crate) struct Access<V> {
     /// Names and inodes read or written while the file system is open for writing; the writer, the
     /// only user, keeps them current.
     pub(crate) leaves: Option<NodeCache>,
+    /// The first place that the flash did not give, and its answer.
+    refused: OnceBox<(Location, flash::FlashError)>,
 }
 
 impl<V: Volume> Access<V> {
     pub(crate) fn new(volume: V, leb_size: u32, lebs: u32) -> Self {
-        Self { volume, leb_size, lebs, held: BTreeMap::new(), verify: None, leaves: None }
+        let (held, refused) = (BTreeMap::new(), OnceBox::new());
+        Self { volume, leb_size, lebs, held, verify: None, leaves: None, refused }
+    }
+
+    /// The first answer of the flash when it did not give something.
+    pub(crate) fn refusal(&self) -> Option<flash::FlashError> {
+        self.refused.get().map(|refused| refused.1)
+    }
+
+    /// Fails if there was something that the flash did not give, for whatever reason it was read:
+    /// what was concluded from that may be wrong. The error is [`FsError::Medium`].
+    pub(crate) fn check_given(&self) -> Result<(), FsError> {
+        self.refused.get().map_or(Ok(()), |&(at, source)| {
+            Err(FsError::Medium { place: self.place(at.lnum, at.offset), source })
+        })
     }
 
     /// From now on these bytes are used, whatever their places read as.
@@ -237,7 +260,13 @@ impl<V: Volume> Access<V> {
         match self.volume.read(lnum, offset, room) {
             // Bytes that error correction could not repair are left to the node's CRC.
             Ok(_) | Err(flash::FlashError::Uncorrectable { .. }) => {}
-            Err(error) => return Err(Cause::Flash(error)),
+            Err(error) => {
+                // Beyond the end is what a truncated image lacks. An answer before this one stays.
+                if error != flash::FlashError::OutOfRange {
+                    let _ = self.refused.set(Box::new((at, error)));
+                }
+                return Err(Cause::Flash(error));
+            }
         }
         if is_held {
             held.iter().for_each(|held| held.lay_over(offset, room));

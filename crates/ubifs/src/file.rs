@@ -372,6 +372,8 @@ impl<V: Volume> FileSystem for Ubifs<V> {
             describe(node, size).map_err(|field| self.bad_inode(at, field))
         });
         match read {
+            // What the flash does not give now is not to be made up.
+            Err(error @ FsError::Medium { .. }) => Err(error),
             Err(error) if self.is_ruined_directory(inode, &error) => Ok(ruined(inode)),
             read => read,
         }

@@ -10,6 +10,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use flysch_api::finding::{Finding, Place, Severity};
+use flysch_api::flash::FlashError;
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
@@ -69,6 +70,8 @@ impl OpenOptions {
 pub enum UbifsOpenError {
     /// There is neither a superblock nor a single UBIFS node.
     NotUbifs,
+    /// As [`NotUbifs`](Self::NotUbifs), but the flash did not give all LEBs: its first answer.
+    Flash(FlashError),
     /// The LEBs are smaller or larger than UBIFS allows.
     LebSize(u32),
     /// Authentication was asked for and failed.
@@ -79,6 +82,7 @@ impl fmt::Display for UbifsOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUbifs => f.write_str("no UBIFS here: no superblock and no file system nodes"),
+            Self::Flash(error) => write!(f, "no UBIFS can be read here: {error}"),
             Self::LebSize(size) => write!(f, "LEBs of {size} bytes cannot hold UBIFS"),
             Self::Authentication(error) => error.fmt(f),
         }
@@ -89,6 +93,8 @@ impl core::error::Error for UbifsOpenError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Authentication(error) => Some(error),
+            // `Display` shows it itself, so its source comes next.
+            Self::Flash(error) => error.source(),
             _ => None,
         }
     }
@@ -181,6 +187,11 @@ impl<V: Volume> Ubifs<V> {
             keys: options.keys.clone(),
         };
         this.start(options, proof)?;
+        if let Err(error) = this.store.access.check_given() {
+            let problem = format!("{error}: what is there may be missing, or older data show");
+            let place = Place::default();
+            this.findings.push(finding(Severity::Lost, "file system", problem, place));
+        }
         Ok(this)
     }
 
@@ -347,7 +358,7 @@ impl<V: Volume> Ubifs<V> {
                 Ok(Some(at)) => match store.inode(inode, at, &mut scratch) {
                     Ok(node) => node.links == 0,
                     // The flash does not give it now: that says nothing about it.
-                    Err(Fault { cause: Cause::Flash(_), .. }) => false,
+                    Err(fault) if fault.is_refusal() => false,
                     // It had no name when the list was written, and has not been written since. A
                     // recovery deleted it, gave up the LEB of its node and was interrupted.
                     Err(_) => store.overlay.get(key).is_none() && store.auth.is_none(),
@@ -489,7 +500,7 @@ fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), UbifsO
             .is_ok_and(|leb| Scan::new(leb, 0).any(|item| matches!(item, Item::Node { .. })))
     });
     if !any {
-        return Err(UbifsOpenError::NotUbifs);
+        return Err(access.refusal().map_or(UbifsOpenError::NotUbifs, UbifsOpenError::Flash));
     }
     let superblock = Superblock {
         key_hash: 0,

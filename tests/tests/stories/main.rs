@@ -20,6 +20,7 @@ mod cli_output;
 mod cli_serve;
 mod cli_services;
 mod extremes_common;
+mod flaky_reads;
 mod fuse_mount;
 mod fuse_write;
 mod geom_cli;

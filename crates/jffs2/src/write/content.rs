@@ -327,9 +327,13 @@ impl<F: FlashMut> Files<F> {
     /// The change that makes the access list of an inode match its permissions, as Linux's
     /// `posix_acl_chmod` does; `None` if it has no list, or one that matches.
     fn plan_access_list(&self, ino: u32, permissions: u16) -> Result<Option<XattrPlan>, FsError> {
-        // One that cannot be read says nothing.
-        let found = View(self.inodes()).find_xattr(ino, ACCESS_LIST).ok();
-        let Some(list) = found.and_then(|found| found.value) else { return Ok(None) };
+        let found = match View(self.inodes()).find_xattr(ino, ACCESS_LIST) {
+            Ok(found) => found,
+            Err(error @ FsError::Medium { .. }) => return Err(error),
+            // One that is damaged says nothing.
+            Err(_) => return Ok(None),
+        };
+        let Some(list) = found.value else { return Ok(None) };
         match acl_with_permissions(&list, permissions) {
             Some(new) if new != list => {
                 self.plan_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new)).map(Some)

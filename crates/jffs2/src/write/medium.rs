@@ -1,5 +1,6 @@
 //! The flash below, with the page that waits to be filled.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,6 +8,7 @@ use core::ops::Range;
 
 use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind, OobMode};
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, oob_cleanmarker};
+use once_cell::race::OnceBox;
 
 /// Attempts to erase a block before it is given up (Linux: `MAX_ERASE_FAILURES`).
 const ERASE_TRIES: u32 = 2;
@@ -57,12 +59,29 @@ pub(crate) struct Medium<F> {
     tail: Vec<u8>,
     /// Pages that do not read the same each time, by their start, until their block is erased.
     frozen: BTreeMap<u64, Frozen>,
+    /// The first answer of the flash when it did not give what was asked for.
+    refused: OnceBox<FlashError>,
 }
 
 impl<F: Flash> Medium<F> {
     pub(crate) fn new(flash: F, order: ByteOrder) -> Self {
         let marker = Marker::of(flash.geometry());
-        Self { flash, order, marker, tail_at: 0, tail: vec![], frozen: BTreeMap::new() }
+        let (frozen, refused) = (BTreeMap::new(), OnceBox::new());
+        Self { flash, order, marker, tail_at: 0, tail: vec![], frozen, refused }
+    }
+
+    /// Fails if there was something that the flash did not give, for whatever reason it was read:
+    /// what was concluded from that may be wrong.
+    pub(crate) fn check_given(&self) -> Result<(), FlashError> {
+        self.refused.get().map_or(Ok(()), |error| Err(*error))
+    }
+
+    fn note<T>(&self, read: Result<T, FlashError>) -> Result<T, FlashError> {
+        if let Err(error @ FlashError::Os(_)) = read {
+            // One that came before it stays.
+            let _ = self.refused.set(Box::new(error));
+        }
+        read
     }
 
     pub(crate) fn flash(&self) -> &F {
@@ -135,7 +154,7 @@ impl<F: Flash> Medium<F> {
     /// Reads what is on the flash.
     fn read_flash(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         if self.frozen.is_empty() || !self.is_frozen(offset, buffer.len()) {
-            return self.flash.read(offset, buffer);
+            return self.note(self.flash.read(offset, buffer));
         }
         let mut joined = Joined::default();
         let mut at = 0;
@@ -144,7 +163,8 @@ impl<F: Flash> Medium<F> {
             let skip = offset.saturating_sub(start) as usize;
             let len = (page.bytes.len() - skip).min(buffer.len() - from);
             if from > at {
-                joined.add(self.flash.read(offset + at as u64, &mut buffer[at..from]))?;
+                let read = self.flash.read(offset + at as u64, &mut buffer[at..from]);
+                joined.add(self.note(read))?;
             }
             buffer[from..from + len].copy_from_slice(&page.bytes[skip..skip + len]);
             if page.is_lost {
@@ -153,7 +173,7 @@ impl<F: Flash> Medium<F> {
             at = from + len;
         }
         if at < buffer.len() {
-            joined.add(self.flash.read(offset + at as u64, &mut buffer[at..]))?;
+            joined.add(self.note(self.flash.read(offset + at as u64, &mut buffer[at..])))?;
         }
         joined.finish()
     }
@@ -162,7 +182,7 @@ impl<F: Flash> Medium<F> {
     pub(crate) fn has_oob_marker(&self, block: u32) -> bool {
         let mut bytes = [0; 8];
         let at = self.flash.geometry().block_start(block);
-        let read = self.flash.read_oob(at, OobMode::Auto, &mut bytes);
+        let read = self.read_oob(at, OobMode::Auto, &mut bytes);
         read.is_ok() && bytes == oob_cleanmarker(self.order)
     }
 
@@ -383,7 +403,7 @@ impl<F: Flash> Flash for Medium<F> {
         mode: OobMode,
         buffer: &mut [u8],
     ) -> Result<Corrected, FlashError> {
-        self.flash.read_oob(offset, mode, buffer)
+        self.note(self.flash.read_oob(offset, mode, buffer))
     }
 
     fn is_bad(&self, block: u32) -> Result<bool, FlashError> {

@@ -101,9 +101,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             found = scan(&medium, order, Summaries::Use, &medium.frozen_pages())?;
         }
         // Older data would show without what is there, and would be written on.
-        if let Some(error) = found.unreadable {
-            return Err(Jffs2MountError::Flash(error));
-        }
+        medium.check_given()?;
         if found.is_read_only {
             let why = "it has nodes of unknown types that forbid it";
             return Err(Jffs2MountError::NotWritable(why));
@@ -116,6 +114,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let scanned = Build::new(&medium, order, found, &ranks, Suspects { torn, worn });
         let Built { tables, blocks, may_miss_nodes, doubles, cut_off, torn_xattrs, wrong } =
             scanned.trim().name().own().place();
+        // Nothing was written yet. From now on what cannot be read stays where it is.
+        medium.check_given()?;
         let mut log = Log::new(medium, order, blocks, options.summary);
         // One number is left out (see `crate::stamp`).
         log.stamps.next = doubts.highest.saturating_add(2);

@@ -95,7 +95,7 @@ fn stamp_before_summary<F: Flash>(
 ) -> Option<Stamp> {
     let mut bytes = [0; Stamp::LEN];
     let at = medium.geometry().block_start(block) + u64::from(medium.marker_len());
-    let is_read = facts.has_summary && medium.flash().read(at, &mut bytes).is_ok();
+    let is_read = facts.has_summary && medium.read(at, &mut bytes).is_ok();
     is_read.then(|| Stamp::parse(&bytes)).flatten()
 }
 
@@ -107,7 +107,7 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
         if facts.is_bad || facts.written <= medium.marker_len() {
             continue;
         }
-        let (last, scanned) = match half_erased(medium.flash(), block, facts.written) {
+        let (last, scanned) = match half_erased(medium, block, facts.written) {
             Some(page) => {
                 shaky.push(block);
                 (page, None)
@@ -117,7 +117,7 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
         let behind = behind(medium.geometry(), block, facts.written);
         let pages = [Some((last, scanned)), behind.map(|page| (page, None))];
         for ((at, len, looks), scanned) in pages.into_iter().flatten() {
-            let Some((page, mut is_firm)) = look(medium.flash(), at, len, looks) else { continue };
+            let Some((page, mut is_firm)) = look(medium, at, len, looks) else { continue };
             // What the scan saw was a look as well.
             is_firm &= scanned.is_none_or(|scanned| scanned == crc32(&page.bytes));
             if !is_firm {

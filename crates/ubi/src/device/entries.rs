@@ -55,6 +55,12 @@ impl Volumes {
         Self { entries }
     }
 
+    /// The block to which a LEB is mapped.
+    pub(super) fn peb(&self, volume: u32, lnum: u32) -> Option<u32> {
+        let mapped = self.get(volume)?.map.get(lnum as usize);
+        mapped.copied().filter(|peb| *peb != UNMAPPED)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

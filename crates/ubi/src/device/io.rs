@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Corrected, FlashError, FlashMut, Kind};
-use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
+use flysch_wire::ubi::{EcHeader, VidHeader};
 
 use crate::blocks::{TORTURE_PATTERNS, is_blank};
 use crate::{Offsets, UbiImage};
@@ -128,20 +128,31 @@ impl<F: FlashMut> Io<F> {
         self.read(peb, self.shape.offsets.data + offset, buffer)
     }
 
-    pub(crate) fn read_vid(&self, peb: u32) -> Result<VidHeader, HeaderError> {
+    /// The header of a block's LEB; `None` if it has none that is good.
+    pub(crate) fn read_vid(&self, peb: u32) -> Result<Option<VidHeader>, FlashError> {
         let mut bytes = [0; flysch_wire::ubi::VID_HEADER_SIZE];
-        let read = self.read(peb, self.shape.offsets.vid_header, &mut bytes);
-        // No cause: who asks wants to know whether there is a header, as a scan does.
-        let _ = read.map_err(|_| HeaderError::Short)?;
-        VidHeader::parse(&bytes).and_then(|vid| vid.fits(self.shape.leb_size()).map(|()| vid))
+        match self.read(peb, self.shape.offsets.vid_header, &mut bytes) {
+            Ok(_) => {}
+            Err(FlashError::Uncorrectable { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let vid = VidHeader::parse(&bytes).ok();
+        Ok(vid.filter(|vid| vid.fits(self.shape.leb_size()).is_ok()))
     }
 
-    /// Whether the data reads back correctly, and with too few bit errors to need scrubbing.
-    pub(crate) fn reads_back(&self, peb: u32, data: &[u8]) -> bool {
+    /// Whether the data reads back correctly, and with too few bit errors to need scrubbing. The
+    /// error is one that says nothing about the block.
+    pub(crate) fn reads_back(&self, peb: u32, data: &[u8]) -> Result<bool, FlashError> {
         let mut found = vec![0; data.len()];
-        match self.read_data(peb, 0, &mut found) {
-            Ok(corrected) => !corrected.needs_scrub(self.flash.geometry()) && found == data,
-            Err(_) => false,
+        Ok(self.is_clean(self.read_data(peb, 0, &mut found))? && found == data)
+    }
+
+    /// Whether a read met too few bit errors to need scrubbing.
+    fn is_clean(&self, read: Result<Corrected, FlashError>) -> Result<bool, FlashError> {
+        match read {
+            Ok(corrected) => Ok(!corrected.needs_scrub(self.flash.geometry())),
+            Err(FlashError::Uncorrectable { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -236,21 +247,16 @@ impl<F: FlashMut> Io<F> {
     /// Whether a block, erased and then filled with `pattern`, reads back correctly both times.
     fn bears(&mut self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, FlashError> {
         self.erase_only(peb)?;
-        if !self.holds(peb, 0xff, found) {
+        if !self.holds(peb, 0xff, found)? {
             return Ok(false);
         }
         self.flash.program(self.at(peb, 0), &vec![pattern; found.len()])?;
-        Ok(self.holds(peb, pattern, found))
+        self.holds(peb, pattern, found)
     }
 
     /// Whether a whole block reads as `pattern`, with too few bit errors to need scrubbing.
-    fn holds(&self, peb: u32, pattern: u8, found: &mut [u8]) -> bool {
-        match self.flash.read(self.at(peb, 0), found) {
-            Ok(corrected) => {
-                !corrected.needs_scrub(self.flash.geometry())
-                    && found.iter().all(|&byte| byte == pattern)
-            }
-            Err(_) => false,
-        }
+    fn holds(&self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, FlashError> {
+        let read = self.flash.read(self.at(peb, 0), found);
+        Ok(self.is_clean(read)? && found.iter().all(|&byte| byte == pattern))
     }
 }

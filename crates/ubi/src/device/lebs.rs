@@ -18,9 +18,9 @@ pub(super) struct Lebs<F> {
 }
 
 impl<F: FlashMut> Lebs<F> {
-    /// The block of a LEB.
+    /// The block of a LEB; if it cannot be examined now, the one that is known from the map.
     pub(super) fn peb_of(&self, volume: u32, lnum: u32) -> Option<u32> {
-        self.lookup(volume, lnum).ok().flatten()
+        self.lookup(volume, lnum).unwrap_or_else(|_| self.volumes.peb(volume, lnum))
     }
 
     pub(super) fn read_leb(

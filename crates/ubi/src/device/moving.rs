@@ -10,8 +10,8 @@ use super::{ReadOnly, UbiError};
 /// How a move ended.
 enum Moved {
     Yes,
-    /// The old block cannot be read.
-    Unreadable,
+    /// The old block cannot be read; what the flash answers if it is not that the block is damaged.
+    Unreadable(Option<flash::FlashError>),
     /// The new block cannot be written.
     BadTarget,
 }
@@ -42,20 +42,21 @@ impl<F: FlashMut> Lebs<F> {
             Moved::Yes => self.pebs.statistics.moves += 1,
             // At once: it may be a whole copy, which must not outlive the next write to the LEB.
             Moved::BadTarget => self.pebs.erase_block(target, true)?,
-            Moved::Unreadable => {
+            Moved::Unreadable(answer) => {
                 self.pebs.wear.put_back(target);
                 self.pebs.wear.set_unreadable(peb);
-                self.check_unreadable()?;
+                self.check_unreadable(answer)?;
             }
         }
         Ok(true)
     }
 
     /// More unreadable blocks than this (10 %, at least 16) mean that the chip is failing.
-    fn check_unreadable(&mut self) -> Result<(), UbiError> {
+    fn check_unreadable(&mut self, answer: Option<flash::FlashError>) -> Result<(), UbiError> {
         let blocks = self.pebs.wear.unreadable_count();
         if blocks > (self.pebs.account.blocks / 10).max(16) {
-            return Err(self.pebs.stop(ReadOnly::Unreadable { blocks }));
+            let why = answer.unwrap_or(ReadOnly::Unreadable { blocks }.into());
+            return Err(self.pebs.stop(why));
         }
         Ok(())
     }
@@ -66,8 +67,8 @@ impl<F: FlashMut> Lebs<F> {
             return Ok(true);
         }
         match self.pebs.io.read_vid(peb) {
-            Ok(vid) => self.move_known(peb, &vid),
-            Err(_) => Ok(false),
+            Ok(Some(vid)) => self.move_known(peb, &vid),
+            Ok(None) | Err(_) => Ok(false),
         }
     }
 
@@ -77,7 +78,7 @@ impl<F: FlashMut> Lebs<F> {
         match self.move_content(peb, vid, target)? {
             Moved::Yes => return Ok(true),
             Moved::BadTarget => self.pebs.erase_block(target, true)?,
-            Moved::Unreadable => self.pebs.wear.put_back(target),
+            Moved::Unreadable(_) => self.pebs.wear.put_back(target),
         }
         Ok(false)
     }
@@ -85,28 +86,31 @@ impl<F: FlashMut> Lebs<F> {
     /// Copies the content of `peb` to the free block `target` and discards `peb`.
     fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, UbiError> {
         match self.pebs.io.read_vid(peb) {
-            Ok(vid) => self.move_content(peb, &vid, target),
-            Err(_) => Ok(Moved::Unreadable),
+            Ok(Some(vid)) => self.move_content(peb, &vid, target),
+            Ok(None) => Ok(Moved::Unreadable(None)),
+            Err(error) => Ok(Moved::Unreadable(Some(error))),
         }
     }
 
     /// [`move_leb`](Self::move_leb) for a block whose header is `old`.
     fn move_content(&mut self, peb: u32, old: &VidHeader, target: u32) -> Result<Moved, UbiError> {
         let State::Used { volume, lnum } = self.pebs.wear.state(peb) else {
-            return Ok(Moved::Unreadable);
+            return Ok(Moved::Unreadable(None));
         };
         if (old.volume, old.lnum) != (volume, lnum) {
-            return Ok(Moved::Unreadable);
+            return Ok(Moved::Unreadable(None));
         }
         let leb_size = self.pebs.leb_size() - old.data_pad;
         let size = if old.kind == VolumeKind::Static { old.data_size } else { leb_size };
         let mut data = alloc::vec![0; size as usize];
-        if self.pebs.io.read_data(peb, 0, &mut data).is_err() {
-            return Ok(Moved::Unreadable);
+        match self.pebs.io.read_data(peb, 0, &mut data) {
+            Ok(_) => {}
+            Err(flash::FlashError::Uncorrectable { .. }) => return Ok(Moved::Unreadable(None)),
+            Err(error) => return Ok(Moved::Unreadable(Some(error))),
         }
         if old.kind == VolumeKind::Static && crc32(&data) != old.data_crc {
             // A copy would carry a checksum that makes the damage look right.
-            return Ok(Moved::Unreadable);
+            return Ok(Moved::Unreadable(None));
         }
         let data = match old.kind {
             VolumeKind::Static => &data[..],
@@ -120,13 +124,16 @@ impl<F: FlashMut> Lebs<F> {
             .pebs
             .io
             .write_vid(target, &vid)
-            .and_then(|()| self.pebs.io.write_data(target, 0, data));
+            .and_then(|()| self.pebs.io.write_data(target, 0, data))
+            .and_then(|()| self.pebs.io.reads_back(target, data));
         match written {
-            Ok(()) if self.pebs.io.reads_back(target, data) => {}
-            Ok(()) | Err(flash::FlashError::ProgramFailed { .. }) if self.pebs.io.bad_allowed() => {
+            Ok(true) => {}
+            Ok(false) | Err(flash::FlashError::ProgramFailed { .. })
+                if self.pebs.io.bad_allowed() =>
+            {
                 return Ok(Moved::BadTarget);
             }
-            Ok(()) => {
+            Ok(false) => {
                 let error = flash::FlashError::ProgramFailed { offset: 0 };
                 return Err(self.pebs.stop(error));
             }

@@ -189,8 +189,9 @@ fn refuse<F: Flash>(
     evidence: &Evidence,
     options: &DeviceOptions,
 ) -> Result<(), UbiError> {
-    if let Some(peb) = evidence.unreadable {
-        return Err(UbiError::Refused(format!("the headers of erase block {peb} cannot be read")));
+    if let Some((peb, error)) = evidence.unreadable {
+        let why = format!("erase block {peb} cannot be read: {error}");
+        return Err(UbiError::Refused(why));
     }
     if let Some((one, other)) = evidence.equal {
         return Err(UbiError::Refused(format!(

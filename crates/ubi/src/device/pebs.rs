@@ -93,7 +93,7 @@ impl<F: FlashMut> Pebs<F> {
     /// Erases a block and makes it free, or marks it bad.
     pub(super) fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), UbiError> {
         self.maps.changed = true;
-        if self.went_bad(peb) {
+        if self.went_bad(peb).map_err(|error| self.stop(error))? {
             return self.mark_again(peb);
         }
         let erase_counter = self.known_erase_counter(peb).saturating_add(1);

@@ -22,36 +22,37 @@ enum Held {
 
 impl<F: FlashMut> Pebs<F> {
     pub(super) fn reader(&self) -> Reader<'_, F> {
-        Reader { flash: &self.io.flash, image: self.io.shape.image }
+        Reader::new(&self.io.flash, self.io.shape.image)
     }
 
-    /// As a scan judges it; `None` if the headers cannot be read at all. Where a header must say
-    /// the same as that of a block just written to the LEB, it is compared with `expected`.
-    fn look(&self, peb: u32, expected: &VidHeader) -> Option<Held> {
+    /// As a scan judges it; the error is the flash's if it does not give what must be known. Where
+    /// a header must say the same as that of a block just written to the LEB, it is compared with
+    /// `expected`.
+    fn look(&self, peb: u32, expected: &VidHeader) -> Result<Held, flash::FlashError> {
         let offsets = self.io.shape.offsets;
-        let headers = self.reader().headers(peb, offsets);
+        let reader = self.reader();
+        let headers = reader.headers(peb, offsets);
+        let refused = || reader.refused.get().map_or(Ok(()), |(_, error)| Err(error));
+        refused()?;
         if headers.bad {
-            return Some(Held::Nothing);
+            return Ok(Held::Nothing);
         }
         // A block without its erase counter is moved as well.
         if headers.scrub || headers.ec.is_err() {
             self.wear.flag(peb);
         }
-        let short = Some(HeaderError::Short);
-        if headers.ec.err() == short || headers.vid.err() == short {
-            return None;
-        }
         let key = |vid: &VidHeader| (vid.volume, vid.lnum, vid.kind, vid.data_pad);
-        Some(match (headers.ec, headers.vid) {
+        let held = match (headers.ec, headers.vid) {
             (Err(HeaderError::Erased), _) | (_, Err(HeaderError::Erased)) | (Err(_), Err(_)) => {
                 Held::Nothing
             }
             (_, Ok(vid)) if key(&vid) == key(expected) => Held::Mapped,
             (_, Ok(_)) => Held::SomethingElse,
-            (Ok(_), Err(_)) if self.reader().is_ruin(peb, offsets.data) => Held::Nothing,
+            (Ok(_), Err(_)) if reader.is_ruin(peb, offsets.data) => Held::Nothing,
             // Only the header is damaged: the map knows better.
             (Ok(_), Err(_)) => Held::Mapped,
-        })
+        };
+        refused().map(|()| held)
     }
 
     /// How often a block was erased; read from its header if it has not been examined yet.
@@ -66,16 +67,15 @@ impl<F: FlashMut> Pebs<F> {
     }
 
     /// Whether a block that the fastmap lists has gone bad since.
-    pub(super) fn went_bad(&self, peb: u32) -> bool {
-        self.wear.unseen.get(peb) && self.io.flash.is_bad(peb).unwrap_or(false)
+    pub(super) fn went_bad(&self, peb: u32) -> Result<bool, flash::FlashError> {
+        if self.wear.unseen.get(peb) { self.io.flash.is_bad(peb) } else { Ok(false) }
     }
 }
 
 impl<F: FlashMut> Lebs<F> {
     /// The block of a LEB; the error is that of reading its headers.
     pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::FlashError> {
-        let mapped = self.volumes.get(volume).and_then(|entry| entry.map.get(lnum as usize));
-        let Some(&peb) = mapped.filter(|peb| **peb != UNMAPPED) else { return Ok(None) };
+        let Some(peb) = self.volumes.peb(volume, lnum) else { return Ok(None) };
         let wear = &self.pebs.wear;
         if !wear.unseen.get(peb) {
             return Ok(Some(peb));
@@ -85,20 +85,19 @@ impl<F: FlashMut> Lebs<F> {
         }
         let offset = self.pebs.reader().start(peb);
         let Ok(expected) = self.volumes.header(volume, lnum) else { return Ok(None) };
-        match self.pebs.look(peb, &expected) {
-            Some(Held::Mapped) => {
+        match self.pebs.look(peb, &expected)? {
+            Held::Mapped => {
                 wear.unseen.clear(peb);
                 Ok(Some(peb))
             }
-            Some(Held::Nothing) => {
+            Held::Nothing => {
                 wear.gone.set(peb);
                 Ok(None)
             }
-            Some(Held::SomethingElse) => {
+            Held::SomethingElse => {
                 wear.wrong.set(peb);
                 Err(flash::FlashError::Uncorrectable { offset })
             }
-            None => Err(flash::FlashError::Uncorrectable { offset }),
         }
     }
 

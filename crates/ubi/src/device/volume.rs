@@ -122,7 +122,7 @@ impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> Volume for DeviceVolume<D, F> {
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         self.check(lnum, offset, len).ok()?;
         let device = self.device();
-        let peb = device.lebs.peb_of(self.id, lnum)?;
+        let peb = device.lebs.lookup(self.id, lnum).ok()??;
         let at = u64::from(peb) * u64::from(device.image().peb_size);
         device.flash().point(at + u64::from(device.offsets().data) + u64::from(offset), len)
     }
@@ -150,7 +150,7 @@ impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> VolumeMut for DeviceVolume<D, F> {
     fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.check_write(lnum, 0, 0)?;
         let id = self.id;
-        if self.device().lebs.peb_of(id, lnum).is_some() {
+        if self.device().lebs.lookup(id, lnum)?.is_some() {
             return Ok(());
         }
         Ok(self.device_mut().lebs.write_leb(id, lnum, 0, &[])?)

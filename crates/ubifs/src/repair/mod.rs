@@ -111,6 +111,8 @@ pub enum RepairError {
     Open(UbifsOpenError),
     /// No level can repair it; the text says why.
     Unrepairable(String),
+    /// The flash did not give all of it: what is there after all would be dropped.
+    Unreadable(FsError),
     /// It needs a higher level than allowed; the report says what and why.
     Level(Report),
     /// Writing failed, or there is no room for a new index.
@@ -124,6 +126,7 @@ impl fmt::Display for RepairError {
         match self {
             Self::Open(error) => error.fmt(f),
             Self::Unrepairable(why) => write!(f, "it cannot be repaired: {why}"),
+            Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
             Self::Level(report) => {
                 let level = report.level.unwrap_or(Level::Safe);
                 write!(f, "it needs level {level}: {}", level.cost())
@@ -142,6 +145,7 @@ impl core::error::Error for RepairError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Open(error) => Some(error),
+            Self::Unreadable(error) => Some(error),
             Self::Write(error) => Some(error),
             _ => None,
         }
@@ -208,8 +212,9 @@ struct Survey<V> {
 impl<V: Volume> Survey<V> {
     fn new(volume: V) -> Result<Self, RepairError> {
         let fs = Ubifs::open(volume, &OpenOptions::default()).map_err(RepairError::Open)?;
-        refuse(&fs)?;
         let mut findings = fs.check();
+        given(&fs)?;
+        refuse(&fs)?;
         findings.retain(|finding| finding.severity > Severity::Note);
         let mut structures: Vec<Change> =
             findings.iter().filter_map(|finding| change_of(&fs, finding)).collect();
@@ -218,6 +223,7 @@ impl<V: Volume> Survey<V> {
             let damaged_buds = damaged_buds(&findings);
             let mut plan = Plan::new(&fs, &damaged_buds);
             let astray = plan.astray(&fs);
+            given(&fs)?;
             if !plan.is_empty() && astray.is_none() {
                 plan.add_structures(structures);
                 if plan.report.level.is_none() {
@@ -240,9 +246,15 @@ impl<V: Volume> Survey<V> {
         let options = OpenOptions { index: IndexUse::Rebuild, keys: None };
         let fs = Ubifs::open(fs.store.access.volume, &options).map_err(RepairError::Open)?;
         let mut plan = Plan::new(&fs, &[]);
+        given(&fs)?;
         plan.add_structures(structures);
         Ok(Self { fs, plan })
     }
+}
+
+/// Refuses file systems of which the flash did not give something.
+fn given<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
+    fs.store.access.check_given().map_err(RepairError::Unreadable)
 }
 
 /// Refuses file systems that a repair cannot handle.

@@ -15,7 +15,8 @@ use super::builder::{
     BASE, COMMITTED_LEB, DATA, Image, LEB_SIZE, LOG, Memory, ORPHANS, block, cut, file, inode, root,
 };
 use super::guarded::{EIO, Guarded};
-use crate::{OpenOptions, Ubifs, UbifsMut};
+use crate::repair::{Level, RepairError, repair};
+use crate::{OpenOptions, Ubifs, UbifsMountError, UbifsMut};
 
 /// A directory's names.
 fn names(fs: &Ubifs<Memory>, directory: u64) -> Vec<String> {
@@ -392,8 +393,16 @@ fn an_orphan_that_cannot_be_read_now_is_not_deleted() {
 
     let volume = Guarded::new(&image, u32::MAX, false);
     volume.refused.set(Some(ORPHANS));
-    let error = UbifsMut::open(volume).err().unwrap().to_string();
-    assert!(error.contains("orphan area") && error.contains("error 5"), "{error}");
+    let error = UbifsMut::open(volume).err().unwrap();
+    let UbifsMountError::Unreadable(FsError::Medium { place, source }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!((place.leb, source), (Some(ORPHANS), FlashError::Os(EIO)));
+
+    let volume = Guarded::new(&image, u32::MAX, false);
+    volume.refused.set(Some(COMMITTED_LEB));
+    let error = repair(volume, Level::DangerRebuild, 0).err().unwrap();
+    assert!(matches!(error, RepairError::Unreadable(FsError::Medium { .. })), "{error}");
 }
 
 /// Recovery for writing would look for its inode, to set the size.

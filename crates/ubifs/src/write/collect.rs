@@ -36,7 +36,7 @@ impl<V: VolumeMut> Collector<'_, V> {
     /// Moves a head to a LEB with room for `length` bytes; `kept` empty LEBs are left for the
     /// index.
     pub(super) fn open_bud(&mut self, head: usize, length: u32, kept: u64) -> Result<(), Stop> {
-        let place = match self.heads.find_space(head, length, kept) {
+        let place = match self.heads.find_space(head, length, kept)? {
             Some(place) => place,
             None => self.collect_for(head, length, kept)?,
         };
@@ -53,7 +53,7 @@ impl<V: VolumeMut> Collector<'_, V> {
     fn collect_for(&mut self, head: usize, length: u32, kept: u64) -> Result<(u32, u32), Stop> {
         for _ in 0..2 * self.heads.space.len() {
             self.collect_one(self.least())?;
-            if let Some(place) = self.heads.find_space(head, length, kept) {
+            if let Some(place) = self.heads.find_space(head, length, kept)? {
                 return Ok(place);
             }
         }

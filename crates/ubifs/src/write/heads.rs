@@ -107,21 +107,31 @@ impl<V: VolumeMut> Heads<'_, V> {
 
     /// A LEB with room at its end, and where that room begins; `kept` empty LEBs are left for the
     /// index.
-    pub(super) fn find_space(&mut self, head: usize, length: u32, kept: u64) -> Option<(u32, u32)> {
+    pub(super) fn find_space(
+        &mut self,
+        head: usize,
+        length: u32,
+        kept: u64,
+    ) -> Result<Option<(u32, u32)>, FsError> {
         // Names and inodes fill up partly used LEBs; content prefers whole LEBs.
-        match head == DATA {
-            true => self.find_empty(kept).or_else(|| self.find_partial(length)),
-            false => self.find_partial(length).or_else(|| self.find_empty(kept)),
+        if head == DATA
+            && let Some(empty) = self.find_empty(kept)
+        {
+            return Ok(Some(empty));
+        }
+        match self.find_partial(length)? {
+            None if head != DATA => Ok(self.find_empty(kept)),
+            partial => Ok(partial),
         }
     }
 
-    fn find_partial(&mut self, length: u32) -> Option<(u32, u32)> {
+    fn find_partial(&mut self, length: u32) -> Result<Option<(u32, u32)>, FsError> {
         let (leb_size, unit) = (self.store.leb_size(), self.store.unit());
         loop {
-            let (lnum, offset) = self.space.partial(length)?;
+            let Some((lnum, offset)) = self.space.partial(length) else { return Ok(None) };
             let access = &self.store.access;
-            if offset.is_multiple_of(unit) && access.is_untouched(lnum, offset, (leb_size, unit)) {
-                return Some((lnum, offset));
+            if offset.is_multiple_of(unit) && access.is_untouched(lnum, offset, (leb_size, unit))? {
+                return Ok(Some((lnum, offset)));
             }
             // The supposedly free space was written to: count it as dirt.
             self.space.change(lnum, |leb| leb.free = 0);

@@ -119,7 +119,8 @@ impl<V: VolumeMut> Access<Buffered<V>> {
     /// Whether a LEB is erased from `offset` on.
     pub(super) fn is_erased(&self, lnum: u32, offset: u32, leb_size: u32) -> bool {
         let at = Location { lnum, offset, length: leb_size - offset };
-        self.reads_erased(at, &mut Scratch::new())
+        // One that cannot be read is as good as one that is not erased: it is rewritten.
+        self.reads_erased(at, &mut Scratch::new()).unwrap_or(false)
     }
 
     /// Whether nothing was written to a LEB from `offset` on. A LEB is written from front to back:
@@ -129,11 +130,16 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         lnum: u32,
         offset: u32,
         (leb_size, unit): (u32, u32),
-    ) -> bool {
+    ) -> Result<bool, FsError> {
         let length = unit.max(LOOK_MIN).min(leb_size - offset);
         let mut scratch = Scratch::new();
         let places = [offset, leb_size - length].map(|offset| Location { lnum, offset, length });
-        places.into_iter().all(|at| self.reads_erased(at, &mut scratch))
+        for at in places {
+            if !self.reads_erased(at, &mut scratch)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a place reads the same each time and needs no correction. One where a write was cut
@@ -157,9 +163,11 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         is_clean
     }
 
-    fn reads_erased(&self, at: Location, scratch: &mut Scratch) -> bool {
-        let bytes = self.bytes(at, scratch);
-        bytes.is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0xff))
+    fn reads_erased(&self, at: Location, scratch: &mut Scratch) -> Result<bool, FsError> {
+        let place = self.place(at.lnum, at.offset);
+        let fault = |cause| Fault { structure: "LEB", place, cause };
+        let bytes = self.bytes(at, scratch).map_err(fault)?;
+        Ok(bytes.iter().all(|&byte| byte == 0xff))
     }
 }
 

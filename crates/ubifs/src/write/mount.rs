@@ -40,6 +40,8 @@ use crate::replay::{BudEnd, Seen};
 pub enum UbifsMountError {
     /// The file system could not be opened.
     Open(UbifsOpenError),
+    /// The flash did not give all that must be known for writing.
+    Unreadable(FsError),
     /// It can only be read; the text says why.
     ReadOnly(String),
     /// Writing back the recovered state failed.
@@ -50,6 +52,7 @@ impl fmt::Display for UbifsMountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
+            Self::Unreadable(error) => write!(f, "the file system cannot be read: {error}"),
             Self::ReadOnly(why) => write!(f, "this UBIFS can only be read: {why}"),
             Self::Failed(error) => write!(f, "recovery could not be written back: {error}"),
         }
@@ -60,7 +63,7 @@ impl core::error::Error for UbifsMountError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Open(error) => Some(error),
-            Self::Failed(error) => Some(error),
+            Self::Unreadable(error) | Self::Failed(error) => Some(error),
             _ => None,
         }
     }
@@ -148,6 +151,8 @@ impl<V: VolumeMut> StoreMut<V> {
 
     /// Refuses what cannot be written; reads the LEB properties.
     fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, UbifsMountError> {
+        let given = |fs: &Ubifs<Buffered<V>>| fs.store.access.check_given();
+        given(&fs).map_err(UbifsMountError::Unreadable)?;
         Self::refuse(&fs)?;
         let superblock = fs.store.superblock;
         let (Some(chosen), Some(format)) = (fs.master.take(), fs.lpt) else {
@@ -175,6 +180,7 @@ impl<V: VolumeMut> StoreMut<V> {
             .map_err(|fault: Fault| {
                 UbifsMountError::ReadOnly(format!("{}", FsError::from(fault)))
             })?;
+        given(&fs).map_err(UbifsMountError::Unreadable)?;
         if let Some(problem) = lpt.contradiction() {
             let place = fs.store.access.place(chosen.master.ltab_lnum, chosen.master.ltab_offs);
             let found = finding(Severity::Inconsistent, "LPT ltab", problem, place);

@@ -95,6 +95,7 @@ fn rebase<V: VolumeMut>(
     fs.store.access.volume.unit = superblock.min_io_size;
     let kept = kept_nodes(&state.kept);
     let (sequence, held) = survey(&fs, state, &kept);
+    fs.store.access.check_given().map_err(UbifsMountError::Unreadable)?;
     if sequence >= SEQUENCE_WATERMARK {
         return Err(UbifsMountError::ReadOnly("its sequence numbers are used up".into()));
     }

@@ -14,7 +14,7 @@ use super::cache::Record;
 use super::inode::{kind, stamp};
 use super::names::{check_name, entry_cost, file_type};
 use super::operation::Operation;
-use crate::file::entry_size;
+use crate::file::{entry_size, kind_of};
 
 /// A name: the directory and the name in it.
 type Named<'n> = (Inode, &'n [u8]);
@@ -120,14 +120,20 @@ impl<V: VolumeMut> UbifsMut<V> {
             if is_last || !seen.insert(directory) {
                 continue;
             }
+            let mut refused = None;
             self.files.disk.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
-                if let Ok(entry) = &name.entry
-                    && crate::file::kind_of(entry.file_type) == Some(FileKind::Directory)
-                {
-                    waiting.extend(u32::try_from(entry.inode).ok());
+                match &name.entry {
+                    Ok(entry) if kind_of(entry.file_type) == Some(FileKind::Directory) => {
+                        waiting.extend(u32::try_from(entry.inode).ok());
+                    }
+                    Err(fault) if fault.is_refusal() => refused = Some(*fault),
+                    _ => {}
                 }
                 ControlFlow::Continue(())
             })?;
+            if let Some(fault) = refused {
+                return Err(fault.into());
+            }
         }
         Ok(())
     }

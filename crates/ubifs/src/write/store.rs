@@ -107,7 +107,8 @@ impl<V: VolumeMut> StoreMut<V> {
 
     /// Sets the place of the node of an inode or data key.
     pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), FsError> {
-        self.tnc().set(key, at)
+        let done = self.tnc().set(key, at);
+        self.taken_over(done)
     }
 
     /// Sets the place of a name's entry, or deletes the name.
@@ -117,17 +118,29 @@ impl<V: VolumeMut> StoreMut<V> {
         (parent, name): (u32, &[u8]),
         at: Option<Location>,
     ) -> Result<(), FsError> {
-        self.tnc().set_name(kind, parent, name, at)
+        let done = self.tnc().set_name(kind, parent, name, at);
+        self.taken_over(done)
     }
 
     /// Removes everything from `first` to `last`.
     pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), FsError> {
-        self.tnc().remove_range(first, last)
+        let done = self.tnc().remove_range(first, last);
+        self.taken_over(done)
     }
 
     /// Deletes an inode with everything that belongs to it.
     pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), FsError> {
-        self.tnc().remove_inode(inode)
+        let done = self.tnc().remove_inode(inode);
+        self.taken_over(done)
+    }
+
+    /// What could not be taken over is in the journal all the same: nothing may be written after
+    /// it, which would be by what is known here.
+    fn taken_over(&mut self, done: Result<(), FsError>) -> Result<(), FsError> {
+        if done.is_err() {
+            self.fs.store.access.give_up();
+        }
+        done
     }
 
     pub(super) fn sync_heads(&mut self) -> Result<(), FsError> {

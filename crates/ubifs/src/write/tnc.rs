@@ -108,11 +108,16 @@ impl<V: VolumeMut> Tnc<'_, V> {
 impl<V: Volume> Store<V> {
     /// The inodes that hold the values of a file's extended attributes.
     pub(super) fn xattr_inodes(&self, inode: u32) -> Result<Vec<u32>, FsError> {
-        let mut values = Vec::new();
+        let (mut values, mut refused) = (Vec::new(), None);
         self.names(EntryKind::Xattr, inode, 0, &mut |name| {
-            values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));
+            match name.entry {
+                Ok(entry) => values.extend(u32::try_from(entry.inode).ok()),
+                Err(fault) if fault.is_refusal() => refused = Some(fault),
+                // A damaged one leads nowhere.
+                Err(_) => {}
+            }
             ControlFlow::Continue(())
         })?;
-        Ok(values)
+        refused.map_or(Ok(values), |fault| Err(fault.into()))
     }
 }

@@ -298,6 +298,104 @@ fn older_data_does_not_show_in_place_of_what_the_system_does_not_give() {
         flash.left.store(u64::MAX, Ordering::Relaxed);
         let error = Jffs2Mut::mount(flash.clone(), &WriteOptions::default()).err();
         assert_eq!(error, Some(Jffs2MountError::Flash(source)), "{part:?}");
-        assert!(Jffs2::mount(flash, None).is_ok());
+        assert!(Jffs2::mount(flash, Some(ByteOrder::Little)).is_ok());
     }
+}
+
+/// An access list goes with the permissions, and is not forgotten because it cannot be read now.
+#[test]
+fn permissions_do_not_change_without_the_access_list() {
+    const LIST: &[u8] = b"system.posix_acl_access";
+    let list = |user: u8| {
+        let entry = |tag, allowed| [tag, 0, allowed, 0, 0xFF, 0xFF, 0xFF, 0xFF];
+        [&[2, 0, 0, 0][..], &entry(1, user), &entry(4, 4), &entry(0x20, 4)].concat()
+    };
+    let (mut fs, ..) = written();
+    let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+    fs.set_xattr(inode, LIST, XattrChange::Set(&list(7)), NOW).unwrap();
+    // A mount moves what lies in the block written last.
+    let mut random = SplitMix64::new(1);
+    let bytes: Vec<u8> = (0..2 * BLOCK).map(|_| random.bits() as u8).collect();
+    assert_eq!(fs.write(inode, 0, &bytes, NOW), Ok(bytes.len()));
+    let fs = fs.into_flash().mount();
+    let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+    let at = fs.inodes().tables().xattrs.values().next().unwrap().address.offset() as usize;
+    let fs = Fading { refuses: true, ..fs.into_flash() }.mount();
+    let mut fs = lose(fs, at..at + 4, u64::MAX);
+    let changes = Changes { permissions: Some(0o644), ..Changes::default() };
+    let changed = fs.set_attributes(inode, &changes, NOW);
+    assert!(matches!(changed, Err(FsError::Medium { .. })), "{changed:?}");
+    fs.flash().left.store(0, Ordering::Relaxed);
+    fs.set_attributes(inode, &changes, NOW).unwrap();
+    let mut found = [0; 64];
+    let len = fs.read_xattr(inode, LIST, &mut found).unwrap();
+    assert_eq!(found[..len], list(6));
+}
+
+/// A flash of which one read is refused.
+#[derive(Clone)]
+struct Refusing {
+    flash: Nor,
+    reads: Arc<AtomicU64>,
+    refused: u64,
+    /// Reads before the first change.
+    before: Option<u64>,
+}
+
+impl Refusing {
+    fn change(&mut self) -> &mut Nor {
+        self.before.get_or_insert(self.reads.load(Ordering::Relaxed));
+        &mut self.flash
+    }
+}
+
+impl Flash for Refusing {
+    fn geometry(&self) -> &FlashGeometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        match self.reads.fetch_add(1, Ordering::Relaxed) == self.refused {
+            true => Err(FlashError::Os(EIO)),
+            false => self.flash.read(offset, buffer),
+        }
+    }
+}
+
+impl FlashMut for Refusing {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
+        self.change().program(offset, data)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        self.change().erase(block)
+    }
+}
+
+#[test]
+fn a_mount_is_refused_if_it_is_refused_a_read() {
+    let flash = written().0.into_flash().flash;
+    // The order is known: finding it out is not part of it.
+    let options = WriteOptions { order: Some(ByteOrder::Little), ..WriteOptions::default() };
+    let flash = Refusing { flash, reads: Arc::default(), refused: u64::MAX, before: None };
+    let fs = Jffs2Mut::mount(flash.clone(), &options).unwrap();
+    let reads = fs.into_flash().before.unwrap();
+    let mut refusals = 0;
+    for refused in 0..reads {
+        let flash = Refusing { reads: Arc::default(), refused, ..flash.clone() };
+        match Jffs2Mut::mount(flash, &options) {
+            Err(error) => {
+                assert_eq!(error, Jffs2MountError::Flash(FlashError::Os(EIO)), "read {refused}");
+                refusals += 1;
+            }
+            // Everything was known, and what could not be copied stays.
+            Ok(fs) => {
+                let inode = fs.lookup(fs.statistics().root, OVER).unwrap();
+                let mut bytes = [0; 600];
+                assert_eq!(fs.read(inode, 0, &mut bytes), Ok(600), "read {refused}");
+                assert_eq!(bytes, [b'n'; 600]);
+            }
+        }
+    }
+    assert!(refusals > reads / 2, "{refusals} refusals, {reads} reads");
 }

@@ -4,6 +4,7 @@ mod fastmap;
 mod faults;
 mod objects;
 mod ram;
+mod refused;
 mod table;
 mod verdict;
 

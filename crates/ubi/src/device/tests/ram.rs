@@ -1,11 +1,15 @@
 //! A flash in memory that enforces the rules, fails where requested, and loses power.
 
+use core::ops::Range;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
 
 use flysch_api::flash::{Corrected, Flash, FlashError, FlashGeometry, FlashMut, Kind};
+
+/// Linux's number for what a device cannot read.
+pub(super) const EIO: i32 = 5;
 
 /// How a cut leaves the operation that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub(super) struct Ram {
     pub(super) flipping: BTreeSet<u32>,
     /// Reads from these blocks fail, until they are erased.
     pub(super) unreadable: BTreeSet<u32>,
+    /// Bytes that the system does not give.
+    pub(super) refused: Option<Range<u64>>,
     /// A page that was interrupted late, until its block is erased.
     pub(super) shaky: Option<Shaky>,
     /// Operations until power is lost.
@@ -75,6 +81,7 @@ impl Ram {
             weak: BTreeSet::new(),
             flipping: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            refused: None,
             shaky: None,
             left: None,
             operations: 0,
@@ -153,6 +160,11 @@ impl Flash for Ram {
         let pages = (offset + buffer.len() as u64).div_ceil(page) - offset / page;
         self.pages_read.set(self.pages_read.get() + pages);
         buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        let end = offset + buffer.len() as u64;
+        if self.refused.as_ref().is_some_and(|it| it.start < end && offset < it.end) {
+            buffer.fill(0);
+            return Err(FlashError::Os(EIO));
+        }
         let block = self.geometry.block_of(offset);
         if self.unreadable.contains(&block) {
             return Err(FlashError::Uncorrectable { offset });
