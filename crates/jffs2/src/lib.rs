@@ -10,10 +10,10 @@
 //! The rules are those of Linux; where Linux silently shows older data or zeros in place of damaged
 //! data, a read fails instead.
 //!
-//! [`create::Builder`] makes images. [`Jffs2::mount`] mounts for reading and [`Jffs2Mut::mount`]
-//! for writing; the methods of files are those of [`flysch_api::vfs`]. Both take whatever
-//! implements the traits of [`flysch_api::flash`]: a chip, or bytes in a file or in memory, by
-//! `FlashImage` of the crate `flysch-mtd`.
+//! [`create::Jffs2Builder`] makes images. [`Jffs2::mount`] mounts for reading and
+//! [`Jffs2Mut::mount`] for writing; the methods of files are those of [`flysch_api::vfs`]. Both
+//! take whatever implements the traits of [`flysch_api::flash`]: a chip, or bytes in a file or in
+//! memory, by `FlashImage` of the crate `flysch-mtd`.
 //!
 #![doc = concat!("```\n", include_str!("../doc/first_image.rs"), "```")]
 #![no_std]
