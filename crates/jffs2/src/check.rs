@@ -398,6 +398,9 @@ impl<F: Flash> Checker<'_, F> {
 
     fn xattrs(&mut self) {
         let fs = self.fs;
+        let is_harmless = |problem: &Problem| matches!(problem.wrong, Wrong::Unfinished { .. });
+        let is_undamaged =
+            fs.index.problems_dropped == 0 && fs.index.problems.iter().all(is_harmless);
         for xref in &fs.index.xrefs {
             let place = self.at(xref.address.offset());
             let subject = Subject { place, ino: Some(xref.ino) };
@@ -406,6 +409,12 @@ impl<F: Flash> Checker<'_, F> {
                 Ok(None) => {
                     let text = "namespace is not known";
                     self.find(Severity::Inconsistent, "xattr node", text, subject);
+                }
+                // Linux replaces an attribute without a word on the flash until it collects the
+                // reference, and the attribute may be collected first.
+                Err(_) if is_undamaged && fs.index.xattr(xref.xid).is_none() => {
+                    let text = "its attribute is gone; Linux drops such a reference";
+                    self.find(Severity::Note, "xref node", text, subject);
                 }
                 Err(error) => {
                     self.find(Severity::Lost, "xattr node", error.to_string(), subject);

@@ -57,3 +57,22 @@ fn no_torn_copy_stays_and_nothing_else_goes() {
         assert!(found == data);
     }
 }
+
+/// Linux collects an attribute that was replaced, and some time later the reference to it.
+#[test]
+fn a_reference_to_an_attribute_that_linux_replaced_is_no_loss() {
+    let mut fs = Nor::new(8).mount();
+    let inode = create(&mut fs, b"file");
+    fs.set_xattr(inode, b"user.round", XattrChange::Set(b"5"), NOW).unwrap();
+    fs.sync(None).unwrap();
+    let at = fs.inodes().tables().xattrs.values().next().unwrap().address.offset() as usize;
+    let mut flash = fs.into_flash();
+    let whole = flash.clone();
+    // Its node is marked obsolete, as on NOR.
+    flash.bytes[at + 3] &= !0x20;
+    assert_eq!(flash.worst(), Some(Severity::Note));
+    // With any sign of damage the attribute may be what was lost.
+    let mut flash = whole;
+    flash.bytes[at + 20] ^= 1;
+    assert_eq!(flash.worst(), Some(Severity::Lost));
+}
