@@ -55,6 +55,13 @@ impl Nor {
         Self { geometry, bytes, left, until_failure, failures, unsteady }
     }
 
+    /// The same with pages, as UBI makes of a volume.
+    fn paged(blocks: usize) -> Self {
+        let nor = Self::new(blocks);
+        let (kind, write_size) = (FlashKind::UbiVolume, 512);
+        Self { geometry: FlashGeometry { kind, write_size, ..nor.geometry }, ..nor }
+    }
+
     /// A flash on which one program operation fails after this many.
     pub(super) fn failing_after(programs: u32) -> Self {
         Self { until_failure: Some(programs), ..Self::new(8) }
@@ -398,12 +405,7 @@ fn the_last_node_is_judged_once_wherever_it_begins() {
 
 #[test]
 fn when_the_last_block_fails_the_end_of_another_is_written_to() {
-    let geometry = FlashGeometry {
-        kind: FlashKind::UbiVolume,
-        write_size: 512,
-        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
-    };
-    let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
+    let mut fs = Nor::paged(8).mount();
     let inode = create(&mut fs, b"file");
     let others: [&[u8]; 2] = [b"second", b"third"];
     for name in others {
@@ -440,12 +442,7 @@ fn when_the_last_block_fails_the_end_of_another_is_written_to() {
 
 #[test]
 fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
-    let geometry = FlashGeometry {
-        kind: FlashKind::UbiVolume,
-        write_size: 512,
-        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
-    };
-    let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
+    let mut fs = Nor::paged(8).mount();
     let data = noise(800);
     let names: [&[u8]; 7] = [b"1", b"2", b"3", b"4", b"5", b"6", b"7"];
     for name in names {

@@ -74,9 +74,7 @@ pub fn page_format<S: Storage>(
     let mut best: Option<(usize, PageFormat)> = None;
     for (page_size, oob_size) in candidates(hints) {
         let stride = page_size as usize + oob_size;
-        // The sample must start at a page.
-        let skip = (stride - start % stride) % stride;
-        let Some(rest) = sample.get(skip..) else { continue };
+        let Some(rest) = from_page(&sample, start, stride) else { continue };
         let Some(format) = find_ecc(rest, page_size, oob_size, schemes) else { continue };
         let score = Score::of(&strip(rest, page_size as usize, stride));
         // A code that fits is better evidence than any number of nodes.
@@ -114,8 +112,7 @@ fn has_marker(format: &PageFormat, sample: &[u8], start: usize) -> bool {
     let page_size = format.page_size as usize;
     let Some(marker) = format.oob.bad_marker else { return false };
     let stride = format.stride();
-    let skip = (stride - start % stride) % stride;
-    let pages = sample.get(skip..).unwrap_or_default().chunks_exact(stride);
+    let pages = from_page(sample, start, stride).unwrap_or_default().chunks_exact(stride);
     let used = pages.filter(|page| !is_blank(&page[..page_size]));
     let (used, marked) = used.fold((0, 0), |(used, marked), page| {
         (used + 1, marked + usize::from(page[page_size + marker].count_ones() < 5))
@@ -197,6 +194,11 @@ fn has_even_blocks(sample: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// A sample that begins at byte `start`, from the first page that begins in it on.
+fn from_page(sample: &[u8], start: usize, stride: usize) -> Option<&[u8]> {
+    sample.get((stride - start % stride) % stride..)
 }
 
 fn strip(bytes: &[u8], page_size: usize, stride: usize) -> Vec<u8> {

@@ -5,13 +5,8 @@ use super::*;
 /// Linux takes a torn copy beside the node that was being copied for a reason to show older nodes.
 #[test]
 fn no_torn_copy_stays_and_nothing_else_goes() {
-    let geometry = FlashGeometry {
-        kind: FlashKind::UbiVolume,
-        write_size: 512,
-        ..FlashGeometry::nor(8 * BLOCK as u64, BLOCK as u32)
-    };
     let options = WriteOptions { compressors: Compressors::none(), ..WriteOptions::default() };
-    let mut fs = Jffs2Mut::mount(Nor { geometry, ..Nor::new(8) }, &options).unwrap();
+    let mut fs = Jffs2Mut::mount(Nor::paged(8), &options).unwrap();
     let file = create(&mut fs, b"file");
     let data = noise(1000);
     fs.write(file, 0, &data, NOW).unwrap();
