@@ -214,7 +214,15 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 // where the erase was announced, which spoils both headers.
                 let is_ruin = is_announced || self.reader.is_erased(peb, self.offsets.data);
                 let severity = if is_ruin { Severity::Note } else { Severity::Lost };
-                self.note(severity, "VID header", format!("{error}"), place);
+                let problem = match headers.ec {
+                    // Nobody can tell the two apart; Linux erases such a block.
+                    Err(_) if !is_ruin => format!(
+                        "{error}; both headers are unreadable over data: damage, or an erase that \
+                         lost power"
+                    ),
+                    _ => format!("{error}"),
+                };
+                self.note(severity, "VID header", problem, place);
                 Ok(Content::Corrupt(error))
             }
         }

@@ -290,6 +290,13 @@ fn damaged_headers_cost_one_block_and_are_named() {
     assert_eq!(&read(&ubi, 2), b"two\xff");
     assert_eq!(ubi.findings()[0].severity, Severity::Lost);
     assert!(matches!(ubi.blocks()[2].content, Content::Corrupt(_)));
+
+    // Both headers over data: it may be damage, or half an erase.
+    flash.peb(2)[10] ^= 4;
+    let ubi = flash.attach();
+    let worst = ubi.findings().iter().find(|it| it.severity == Severity::Lost).unwrap();
+    assert!(worst.problem.contains("an erase that lost power"), "{worst}");
+    assert_eq!(worst.place.peb, Some(2));
 }
 
 #[test]

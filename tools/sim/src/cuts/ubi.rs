@@ -675,15 +675,21 @@ fn check(flash: &Probe) -> Result<(), String> {
     judge(flash, &findings, Severity::Note)
 }
 
-/// Checks that a checker found nothing worse than `most`. The erase count of a block torn by the
-/// cut may be lost: its header read correctly while nothing depended on it, and reads badly once
-/// the block is in use. The next attach moves the data.
+/// Checks that a checker found nothing worse than `most`, headers of blocks torn by a cut aside.
+///
+/// The erase counter may be lost alone: its header read correctly while nothing depended on it, and
+/// reads badly once the block is in use. The next attach moves the data. Both headers are lost if
+/// an erase was cut: the LEB was unmapped, but a fastmap from before lists its block as used, so it
+/// is not erased until the LEB is written. The reader of an image knows neither, and is right to
+/// say it.
 pub(super) fn judge(flash: &Probe, findings: &[Finding], most: Severity) -> Result<(), String> {
+    let is_torn = |peb: u32| flash.with(|chip| chip.is_torn(peb));
     let is_excused = |finding: &Finding| {
-        let others = || findings.iter().filter(|other| other.place.peb == finding.place.peb);
-        let is_torn = |peb: u32| flash.with(|chip| chip.is_torn(peb));
-        let is_alone = finding.structure == "EC header" && others().count() == 1;
-        is_alone && finding.place.peb.is_some_and(is_torn)
+        let of_block = || findings.iter().filter(|other| other.place.peb == finding.place.peb);
+        let are_headers =
+            of_block().all(|other| ["EC header", "VID header"].contains(&other.structure));
+        let is_start = of_block().any(|other| other.structure == "EC header");
+        are_headers && is_start && finding.place.peb.is_some_and(is_torn)
     };
     let mut bad = findings.iter().filter(|finding| finding.severity > most);
     match bad.find(|finding| !is_excused(finding)) {
