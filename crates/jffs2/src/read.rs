@@ -476,12 +476,20 @@ impl<'c, C: Names + Content> View<'c, C> {
         read_attribute(self.0.flash(), self.0.order(), &found)
     }
 
+    /// The references of an inode to attributes, without those that lead to nothing although no
+    /// node is missed: Linux leaves them behind when it replaces an attribute, and drops them when
+    /// it mounts.
+    fn references(&self, ino: u32) -> impl Iterator<Item = XrefRef> {
+        let is_left = |xref: &XrefRef| self.0.xattr(xref.xid).is_none();
+        self.0.xrefs(ino).filter(move |xref| self.0.may_miss_nodes() || !is_left(xref))
+    }
+
     /// Looks up the attribute `name`; of several references to that name the newest is valid.
     pub(crate) fn find_xattr(&self, ino: u32, name: &[u8]) -> Result<FoundXattr, FsError> {
         let mut found = FoundXattr::default();
         let mut newest = 0;
         let mut failed = None;
-        for xref in self.0.xrefs(ino) {
+        for xref in self.references(ino) {
             match self.attribute(&xref) {
                 Ok(Some(xattr)) if xattr.name == name => {
                     found.xids.push(xref.xid);
@@ -509,7 +517,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         let ino = self.0.ties(self.inode(inode)?).ino;
         let mut names: Vec<Vec<u8>> = vec![];
         let mut failed = Ok(());
-        for xref in self.0.xrefs(ino) {
+        for xref in self.references(ino) {
             match self.attribute(&xref) {
                 Ok(Some(xattr)) => names.push(xattr.name),
                 Ok(None) => {}

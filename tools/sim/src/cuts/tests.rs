@@ -27,18 +27,3 @@ fn cut_lists_are_read_as_they_are_written() {
         assert!(text.parse::<CutList>().is_err(), "{text}");
     }
 }
-
-/// Cuts that a campaign called wrong, and what it was.
-#[test]
-fn cuts_that_were_called_wrong_are_right() {
-    for (world, cuts) in [
-        // An erase was cut, of a block that the fastmap from before lists: only the check's word.
-        ("ubifs-full/die4-4k/bad0/worn/settled/hasty/fastmap/15", "249h"),
-        ("ubifs-full/die4-4k/bad2/worn/fading/tool/fastmap/14", "304e"),
-    ] {
-        let setting::World { workload, setting } = world.parse().unwrap();
-        let plan = Plan { only: Some(cuts.parse().unwrap()), ..Plan::default() };
-        let report = workload.run(&setting, &plan).unwrap();
-        assert_eq!((report.tried(), report.failed), (1, 0), "{world}: {:?}", report.failures);
-    }
-}

@@ -66,6 +66,14 @@ fn a_reference_to_an_attribute_that_linux_replaced_is_no_loss() {
     // Its node is marked obsolete, as on NOR.
     flash.bytes[at + 3] &= !0x20;
     assert_eq!(flash.worst(), Some(Severity::Note));
+    let fs = flash.clone().mount();
+    let mut names = 0;
+    fs.list_xattrs(inode, &mut |_| names += 1).unwrap();
+    assert_eq!(names, 0, "as Linux shows it");
+    assert_eq!(
+        fs.read_xattr(inode, b"user.round", &mut [0; 9]),
+        Err(flysch_api::vfs::FsError::NoAttribute)
+    );
     // With any sign of damage the attribute may be what was lost.
     let mut flash = whole;
     flash.bytes[at + 20] ^= 1;
