@@ -24,7 +24,7 @@ impl FileStorage {
     /// # Errors
     /// If it cannot be opened, or is a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::new(File::open(path)?)
+        Self::of_file(File::open(path)?)
     }
 
     /// Opens the image at `path` for reading and writing.
@@ -32,7 +32,30 @@ impl FileStorage {
     /// # Errors
     /// If it cannot be opened in this way, or is a directory.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
-        Self::new(File::options().read(true).write(true).open(path)?)
+        Self::of_file(File::options().read(true).write(true).open(path)?)
+    }
+
+    /// Uses an opened file or block device. It is read at offsets, wherever its own position is.
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub fn of_file(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::other(
+                "it is neither a file nor a block device; save the image in a file",
+            ));
+        }
+        // Block devices report no length; their end does.
+        let size = match metadata.len() {
+            0 => io::Seek::seek(&mut &file, io::SeekFrom::End(0))?,
+            size => size,
+        };
+        Ok(Self { file, size })
     }
 
     /// The file, for locking or to query it. Changes to its length are not noticed here.
@@ -58,23 +81,6 @@ impl FileStorage {
             self.size += len as u64;
         }
         Ok(())
-    }
-
-    fn new(file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory));
-        }
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::other("it is neither a file nor a block device"));
-        }
-        // Block devices report no length; their end does.
-        let size = match metadata.len() {
-            0 => io::Seek::seek(&mut &file, io::SeekFrom::End(0))?,
-            size => size,
-        };
-        Ok(Self { file, size })
     }
 }
 

@@ -1,7 +1,9 @@
 //! UBI with several volumes, through the command: UBIFS and static volumes, one that grows, one
 //! without a file system; damaged and intact.
 
+use std::io::Write as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::image_common::{
     Noise, differences, has_mtd_utils, make_tree, run, snapshot, without_xattrs,
@@ -99,4 +101,51 @@ fn each_volume_comes_out_in_its_place() {
     assert_eq!(ran.status, 1, "{}", ran.stdout);
     assert!(ran.stderr.contains("kernel"), "{}", ran.stderr);
     assert!(!at("again/kernel.bin").exists(), "nothing of it is handed out");
+}
+
+/// The command with an image on standard input, through a pipe.
+fn through_a_pipe(words: &str, image: &[u8], folder: &Path) -> command::Ran {
+    let mut process = command::flysch();
+    process.args(words.split(' ')).current_dir(folder).stdin(Stdio::piped());
+    let mut child = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut input, image) = (child.stdin.take().unwrap(), image.to_vec());
+    // What is refused is not read.
+    let writer = std::thread::spawn(move || drop(input.write_all(&image)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    command::ran(output)
+}
+
+#[test]
+fn an_image_may_come_through_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tree")).unwrap();
+    std::fs::write(folder.path().join("tree/name"), "content").unwrap();
+    let made = "image create jffs2 -r tree -e 64KiB -o image";
+    assert_eq!(command::run_in(made, folder.path()).status, 0);
+    let image = std::fs::read(folder.path().join("image")).unwrap();
+    for (words, shown) in [
+        ("image info -", "JFFS2"),
+        ("image ls /dev/stdin", "name"),
+        ("image cat - name", "content"),
+        ("image extract - -o out", ""),
+        ("image check -", ""),
+    ] {
+        let ran = through_a_pipe(words, &image, folder.path());
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        assert!(ran.stdout.contains(shown), "{words}: {}", ran.stdout);
+    }
+    assert_eq!(std::fs::read(folder.path().join("out/name")).unwrap(), b"content");
+    for (words, status, told) in [
+        ("image edit - rm name", 2, "save the image in a file"),
+        ("image repair -", 2, "save the image in a file"),
+        ("image edit /dev/stdin rm name", 1, "save the image in a file"),
+    ] {
+        let ran = through_a_pipe(words, &image, folder.path());
+        assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(told), "{words}: {}", ran.stderr);
+    }
+    let ran = through_a_pipe("image info -", b"", folder.path());
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("is empty"), "{}", ran.stderr);
 }

@@ -51,10 +51,13 @@ enum Command {
     Mount(mount::Arguments),
 }
 
+/// The path that means standard input.
+const STANDARD_INPUT: &str = "-";
+
 /// An image, and what the user knows about it.
 #[derive(Clone, Debug, clap::Args)]
 struct Source {
-    /// The image: UBI, UBIFS, JFFS2, with or without out-of-band bytes.
+    /// The image: UBI, UBIFS, JFFS2, with or without out-of-band bytes; - is standard input.
     #[arg(value_name = "IMAGE")]
     path: PathBuf,
     /// Only this volume, by name or ID.
@@ -149,6 +152,17 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 }
 
 impl Source {
+    /// The path of an image that is to be modified.
+    fn changeable(&self) -> Result<&PathBuf, Failure> {
+        if self.path == Path::new(STANDARD_INPUT) {
+            return Err(Failure::usage(
+                "-: standard input can be read, not changed; save the image in a file (a file of \
+                 that name is ./-)",
+            ));
+        }
+        Ok(&self.path)
+    }
+
     fn open(&self) -> Result<Image, Failure> {
         self.open_at(&self.path)
     }
@@ -167,6 +181,7 @@ impl Source {
             offset: self.offset,
             keys,
         };
+        let path = if path == Path::new(STANDARD_INPUT) { Path::new("/dev/stdin") } else { path };
         match &self.oob {
             Some(oob) => Image::open_with_oob(path, oob, &options),
             None => Image::open(path, &options),

@@ -9,6 +9,7 @@ use flysch_mtd::{FileStorage, PageFormat, Storage};
 
 use crate::lock::Lock;
 use crate::open::{Image, ImageOpenOptions, OpenError, SharedStorage};
+use crate::spool;
 use crate::storage::Window;
 
 /// Page sizes to try if none is given: two sizes may be consistent with one file of out-of-band
@@ -79,7 +80,7 @@ impl Image {
         oob: &Path,
         options: &ImageOpenOptions,
     ) -> Result<Self, OpenError> {
-        let (main, oob) = (Arc::new(FileStorage::open(path)?), Arc::new(FileStorage::open(oob)?));
+        let (main, oob) = (Arc::new(spool::open(path)?), Arc::new(spool::open(oob)?));
         let (size, lock) = (main.size(), Lock::shared(main.file())?);
         let sizes = options.page_size.map_or(PAGE_SIZES.to_vec(), |size| vec![size]);
         let mut chosen: Option<(Interleaved, PageFormat)> = None;

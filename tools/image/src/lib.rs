@@ -23,6 +23,7 @@ mod open;
 mod path;
 mod repair;
 mod signature;
+mod spool;
 mod storage;
 #[cfg(test)]
 mod testing;

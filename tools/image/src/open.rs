@@ -13,9 +13,7 @@ use flysch_api::vfs::FileSystem;
 use flysch_jffs2::Jffs2;
 use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
-use flysch_mtd::{
-    CachedFlash, Dump, FileStorage, FlashImage as PlainImage, PageFormat, Scheme, Storage,
-};
+use flysch_mtd::{CachedFlash, Dump, FlashImage as PlainImage, PageFormat, Scheme, Storage};
 use flysch_ubi::{Ubi, UbiVolume};
 use flysch_ubifs::{AuthError, FlatImage, Keys, SignatureError, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
@@ -23,6 +21,7 @@ use flysch_wire::ubi::VolumeKind;
 
 use crate::lock::Lock;
 use crate::lost::WithLost;
+use crate::spool;
 use crate::storage::Window;
 
 /// A flash that any thread may read.
@@ -261,7 +260,8 @@ impl ImageVolume {
 }
 
 impl Image {
-    /// Opens the image at `path`: detects out-of-band bytes, contents, volumes and file systems.
+    /// Opens the image at `path`: detects out-of-band bytes, contents, volumes and file systems. A
+    /// pipe is read to its end, into a file without a name.
     ///
     /// # Errors
     /// The file cannot be read or contains nothing known. Damage is not such an error.
@@ -269,7 +269,7 @@ impl Image {
         if flysch_linux::is_mtd(path) {
             return Self::open_device(path, options);
         }
-        let file = FileStorage::open(path)?;
+        let file = spool::open(path)?;
         let lock = Lock::shared(file.file())?;
         let mut image = Self::in_storage(path, Arc::new(file), options)?;
         image.lock = Some(lock);

@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         flash_size: arguments.flash_size,
         bytes: Some(edits.iter().map(|(_, edit)| edit.bytes()).sum()),
     };
-    let path = &arguments.source.path;
+    let path = arguments.source.changeable()?;
     // Nobody may change the image while a copy of it is, which then takes its place.
     let _lock = match arguments.in_place || !path.is_file() {
         true => None,

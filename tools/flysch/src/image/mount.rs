@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     if arguments.rw {
         let room = Room { flash_size: arguments.flash_size, bytes: None };
-        let writable = arguments.source.open_writable(&arguments.source.path, &room)?;
+        let writable = arguments.source.open_writable(arguments.source.changeable()?, &room)?;
         return run_writable(writable, arguments, &options, output);
     }
     let image = arguments.source.open()?;

@@ -99,6 +99,7 @@ struct Record {
 
 /// Repairs, or reports what a repair would do.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    arguments.source.changeable()?;
     let mut kept = [&arguments.backup, &arguments.restore].into_iter().flatten();
     if let Some(path) = &arguments.output {
         spare_inputs(path, kept.clone())?;
