@@ -4,6 +4,7 @@
 //! are reported once, and those that would change what is measured are refused. An option that fio
 //! does not know either is an error that names it, its line, and the nearest existing name.
 
+mod flushes;
 mod ini;
 pub mod known;
 mod settings;
@@ -142,14 +143,18 @@ impl JobFile {
         let mut file = Self::default();
         let mut global = Job::new("");
         for section in sections {
-            let is_global = section.name == "global";
+            // To fio a name that begins so is one of these, too.
+            let is_global = section.name.starts_with("global");
             if section.name.is_empty() {
                 return Err(JobError::wrong(section.place, "a job needs a name"));
             }
             let mut job = global.clone();
             job.name.clone_from(&section.name);
             job.section.clone_from(&section.name);
-            for entry in &section.entries {
+            // What a kilo is holds for the whole section, wherever it is said.
+            let is_base = |entry: &&ini::Entry| entry.name == "kb_base";
+            let bases = section.entries.iter().filter(is_base);
+            for entry in bases.chain(section.entries.iter().filter(|entry| !is_base(entry))) {
                 let value = entry.value.as_deref().map(|v| v.replace("$jobname", &section.name));
                 file.apply(&mut job, &entry.name, value.as_deref(), &entry.place)?;
             }
@@ -295,8 +300,12 @@ impl JobFile {
             Fate::Ignored(reason) => {
                 self.ignored.insert(name, reason);
                 if name == "filename" {
-                    let first = value.and_then(|value| values::parts(value).into_iter().next());
-                    job.settings.filename = first;
+                    let all = value.map(values::parts).unwrap_or_default();
+                    self.note_files(job, all.len() as u64);
+                    job.settings.filename = all.into_iter().next();
+                }
+                if name == "nrfiles" {
+                    self.note_files(job, value.and_then(|it| it.trim().parse().ok()).unwrap_or(1));
                 }
                 if name == "ioengine" {
                     let engine = value.unwrap_or_default();
@@ -331,6 +340,16 @@ impl JobFile {
             job.name.clone_from(&job.settings.workload.name);
         }
         Ok(())
+    }
+
+    /// Notes that a job has several files in fio: counts are others then.
+    fn note_files(&mut self, job: &Job, count: u64) {
+        if count > 1 {
+            self.notes.push(format!(
+                "{}: its {count} files are one target here, and it does what it would do to one",
+                if job.name.is_empty() { "global" } else { &job.name },
+            ));
+        }
     }
 
     /// Whether any job writes its requests to a log.

@@ -51,6 +51,9 @@ enum Walk {
     Sequential {
         gap: i64,
         position: [u64; 3],
+        /// By direction: with less than this left a pass is over, and what is shorter than drawn is
+        /// a multiple of it.
+        steps: [u64; 3],
     },
     Permuted {
         order: Permutation,
@@ -148,7 +151,15 @@ fn walk(workload: &Workload, (size, unit): (u64, u32), mins: [u32; 3], seed: u64
     let is_free =
         workload.is_aligned_apart() || !matches!(workload.order, Order::Random { run: 0 | 1, .. });
     match &workload.order {
-        &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
+        &Order::Sequential { gap } => {
+            let steps = Direction::ALL.map(|direction| {
+                let size = &workload.block_size[direction.index()];
+                let is_one = matches!(workload.mix, Mix::Only(_) | Mix::TrimWrite)
+                    && size.min() == size.max();
+                if is_one { 1 } else { u64::from(mins[direction.index()]) }
+            });
+            Walk::Sequential { gap, position: [0; 3], steps }
+        }
         &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
             Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
         }
@@ -227,8 +238,9 @@ impl Pattern {
         }
     }
 
-    /// A sequence with gaps ends after so many passes: with a request of no bytes. As in fio a pass
-    /// is over when one of its directions is at the end, and then all of them begin anew.
+    /// A sequence ends after so many passes: with a request of no bytes. As in fio a pass is over
+    /// when one of its directions is at the end, where not even its shortest request fits, and
+    /// then, with gaps, all of them begin anew.
     pub fn end_after(&mut self, passes: u32) {
         self.passes = passes;
     }
@@ -273,22 +285,21 @@ impl Pattern {
     fn place(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
         let unit = u64::from(self.unit);
         let place = match &mut self.walk {
-            Walk::Sequential { gap, position } => {
-                if *gap > 0 && position[direction.index()] >= self.size {
-                    *position = [0; 3];
-                    self.passes = self.passes.saturating_sub(1);
-                    if self.passes == 0 {
-                        return (0, 0);
+            Walk::Sequential { gap, position, steps } => {
+                let step = steps[direction.index()];
+                if self.size.saturating_sub(position[direction.index()]) < step {
+                    if self.passes != u32::MAX {
+                        self.passes -= 1;
+                        if self.passes == 0 {
+                            return (0, 0);
+                        }
                     }
+                    if *gap > 0 {
+                        *position = [0; 3];
+                    }
+                    position[direction.index()] = 0;
                 }
                 let position = &mut position[direction.index()];
-                let step = match self.mix {
-                    Mix::ReadWrite { .. } => u64::from(self.mins[direction.index()]),
-                    _ => 1,
-                };
-                if *position >= self.size || self.size - *position < step {
-                    *position = 0;
-                }
                 let place = *position;
                 let left = self.size - place;
                 let length = u64::from(wanted).min(left - left % step);
@@ -356,7 +367,7 @@ impl Pattern {
             self.begin_zone(zones.range());
         }
         let (place, length) = match &mut self.walk {
-            Walk::Sequential { gap, position } => {
+            Walk::Sequential { gap, position, .. } => {
                 // As in fio what begins in the zone is not cut short at its end, and a zone
                 // that is shorter than what is transferred in it begins anew.
                 if zones.is_round() {

@@ -69,7 +69,9 @@ fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
     // Options that only go without a subcommand are not for this one.
     let is_owner = |at: &&clap::Command| has(at) && !at.is_args_conflicts_with_subcommands_set();
     if let Some(at) = above.iter().rposition(is_owner) {
-        let (owner, next) = (path[at].get_bin_name().unwrap_or_default(), path[at + 1].get_name());
+        let (owner, next) = (path[at], path[at + 1].get_name());
+        let named = owner.get_bin_name().filter(|name| !name.is_empty());
+        let owner = named.unwrap_or(owner.get_name());
         return Some(format!("`{found}` is an option of `{owner}`: put it before `{next}`"));
     }
     let is_given = |arg: &&clap::Arg| {

@@ -315,7 +315,7 @@ const FAMILIES: &[Family] = &[
         names: &["comm", "sync_file_range", "atomic", "end_syncfs", "ioscheduler", "write_hint"],
     },
     Family {
-        fate: Ignored("everything is always measured"),
+        fate: Ignored("everything is always measured, and JSON has the percentiles of clat"),
         names: &[
             "clocksource",
             "job_start_clock_id",
@@ -619,10 +619,20 @@ pub fn find(name: &str) -> Option<(&'static str, Fate)> {
 }
 
 /// Options of the program fio, not of its jobs, and what stands in their place here.
-const OF_FIO_ITSELF: [(&str, &str); 13] = [
+const OF_FIO_ITSELF: [(&str, &str); 25] = [
+    ("alloc-size", "there is none: memory is taken as the jobs need it"),
     ("append-terse", NO_TERSE),
+    ("aux-path", "there is none: files are where their names say"),
+    ("bandwidth-log", "--csv FILE has the bandwidth over time"),
     ("client", "there are no clients and servers"),
+    ("cmdhelp", "the options are listed in the manual, docs/bench-tool.md"),
+    ("crctest", "there is none"),
+    ("debug", "there is none; --trace shows what each request does"),
+    ("enghelp", "the stack itself is the engine"),
     ("eta", "progress bars appear on a terminal only, and there is no choice"),
+    ("idle-prof", "there is none"),
+    ("inflate-log", "logs are written as text"),
+    ("max-jobs", "there is none: a job may have up to 4096 workers"),
     ("minimal", NO_TERSE),
     ("output", "results go to standard output: redirect it, or use --csv or --report"),
     ("output-format", "text is the default; --json is fio's JSON, --csv FILE is CSV"),
@@ -632,6 +642,8 @@ const OF_FIO_ITSELF: [(&str, &str); 13] = [
     ("showcmd", "there is none"),
     ("status-interval", "there is none; flysch gstat shows what the providers of a rig do"),
     ("terse-version", NO_TERSE),
+    ("trigger", "there are no triggers"),
+    ("trigger-file", "there are no triggers"),
     ("warnings-fatal", "there is none: what fio warns of is mostly an error"),
 ];
 

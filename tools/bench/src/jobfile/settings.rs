@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flysch_api::count::counted;
 
+use super::flushes::Flushes;
 use super::values::{
     amount, block, bounded, by_direction, bytes, distribution, each, error_lists, fixed, flag,
     kilo_base, limits, method, nanos, part, parts, pattern, percentiles, range, share, span, spans,
@@ -110,6 +111,8 @@ pub struct Settings {
     zone_mode: ZoneMode,
     strides: Strides,
     zoned: ZonedMode,
+    /// Flushes between and behind the writes.
+    flushes: Flushes,
     exits: (bool, bool, Ends),
     base: KiloBase,
     seed: Option<u64>,
@@ -152,6 +155,7 @@ impl Default for Settings {
             strides: Strides { size: 0, range: 0, skip: 0 },
             zoned: ZonedMode::default(),
             exits: (false, false, Ends::Group),
+            flushes: Flushes::default(),
             base: KiloBase::Binary,
             seed: None,
             repeatable: true,
@@ -191,7 +195,7 @@ impl Settings {
             "description" => self.description = Some(text()?.to_string()),
             "name" => work.name = text()?.to_string(),
             "kb_base" => self.base = kilo_base(text()?)?,
-            "rw" => self.rw = pattern(text()?)?,
+            "rw" => self.rw = pattern(text()?, base)?,
             "rw_sequencer" => {
                 self.is_identical = match text()? {
                     "sequential" => false,
@@ -279,10 +283,12 @@ impl Settings {
                 self.stride_rounds(stride);
             }
             "random_sequence_stride" => self.stride_rounds(flag(value)?),
-            "fsync" | "fdatasync" => {
-                work.flush_every = bounded(number()?, 0, u64::from(u32::MAX))? as u32
+            "fsync" => self.flushes.every = bounded(number()?, 0, u64::from(u32::MAX))? as u32,
+            "fdatasync" => {
+                self.flushes.every_data = bounded(number()?, 0, u64::from(u32::MAX))? as u32;
             }
-            "end_fsync" | "fsync_on_close" => work.flush_at_end = flag(value)?,
+            "end_fsync" => self.flushes.at_end = flag(value)?,
+            "fsync_on_close" => self.flushes.on_close = flag(value)?,
             "sync" => {
                 work.force_unit_access = match text()? {
                     "none" | "0" => false,
@@ -534,6 +540,7 @@ impl Settings {
                 size.clone_from(given);
             }
         }
+        (self.workload.flush_every, self.workload.flush_at_end) = self.flushes.both();
         let (each_once, distribution) = (self.each_once, self.distribution.clone());
         self.workload.order = if random {
             Order::Random { each_once, distribution, run: modifier.clamp(1, 1 << 30) as u32 }
@@ -563,6 +570,9 @@ impl Settings {
         if let Some(what) = self.zone_contradiction() {
             return needs(what);
         }
+        if let Some(what) = self.flushes.contradiction().or_else(|| self.rate_contradiction()) {
+            return needs(what);
+        }
         // It is about the requests between random jumps, and without a number there are none.
         let (_, is_random, modifier) = self.rw;
         if self.is_identical && is_random && modifier > 1 {
@@ -585,6 +595,23 @@ impl Settings {
             }
             _ => None,
         }
+    }
+
+    /// What is wrong with rates together, as in fio.
+    fn rate_contradiction(&self) -> Option<&'static str> {
+        let pace = &self.workload.pace;
+        let is_given = |rates: &[u64; 3]| rates.iter().any(|&rate| rate > 0);
+        if is_given(&pace.bytes_per_second) && is_given(&pace.requests_per_second) {
+            return Some("rate and rate_iops exclude each other: give one of them");
+        }
+        let exceeds = |least: &[u64; 3], most: &[u64; 3]| {
+            least.iter().zip(most).any(|(&least, &most)| most > 0 && least > most)
+        };
+        if exceeds(&pace.bytes_min, &pace.bytes_per_second) {
+            return Some("rate_min is more than rate");
+        }
+        exceeds(&pace.requests_min, &pace.requests_per_second)
+            .then_some("rate_iops_min is more than rate_iops")
     }
 
     /// Whether random blocks would come once if it were not for their alignment.

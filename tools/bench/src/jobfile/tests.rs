@@ -171,6 +171,13 @@ fn bad_values_are_named_with_line_and_choice() {
         ("profile=tiobench", "write those into a job file"),
         ("random_distribution=zoned:50/50", "add up to 50"),
         ("rw=randread:8\nrw_sequencer=identical", "not supported"),
+        ("rw=randread:4k", "without unit or sign"),
+        ("rw=randwrite:-4", "without unit or sign"),
+        ("rate=1m\nrate_iops=100", "exclude each other"),
+        ("rate=1m\nrate_min=2m", "rate_min is more than rate"),
+        ("rate_iops=1\nrate_iops_min=2", "rate_iops_min is more than rate_iops"),
+        ("rw=randread\nrandom_distribution=zipf:1", "or is 1"),
+        ("rw=write\nfsync=3\nfdatasync=4", "multiples of each other"),
         ("size=${FLYSCH_NO_SUCH_VARIABLE}", "FLYSCH_NO_SUCH_VARIABLE is not set"),
         ("[broken", "closing bracket"),
         ("two words", "not an option"),
@@ -549,4 +556,12 @@ fn options_of_the_program_fio_are_told_apart() {
         assert!(error.contains("program fio") && error.contains(there), "{error}");
     }
     assert!(known::of_fio_itself().all(|name| known::find(name).is_none()));
+}
+
+#[test]
+fn sections_whose_names_begin_with_global_are_global_as_in_fio() {
+    let file = parse("[globalx]\nsize=100k\nkb_base=1000\n[a]\nnrfiles=4\nrw=read\n").unwrap();
+    assert_eq!(file.jobs.len(), 1);
+    assert_eq!(file.jobs[0].settings.size, Some(Amount::Bytes(100_000)), "wherever kb_base stands");
+    assert!(file.notes.iter().any(|note| note.contains("its 4 files are one target")));
 }

@@ -44,7 +44,7 @@ pub(super) fn kilo_base(text: &str) -> Result<KiloBase, String> {
 }
 
 /// An access pattern: directions, whether it is random, and the number after the colon.
-pub(super) fn pattern(text: &str) -> Result<(Mix, bool, i64), String> {
+pub(super) fn pattern(text: &str, base: KiloBase) -> Result<(Mix, bool, i64), String> {
     let (name, modifier) = text.split_once(':').unwrap_or((text, "0"));
     let random = name.starts_with("rand");
     let mix = match name.strip_prefix("rand").unwrap_or(name) {
@@ -60,11 +60,18 @@ pub(super) fn pattern(text: &str) -> Result<(Mix, bool, i64), String> {
             ));
         }
     };
+    // fio reads the digits and passes over what follows.
+    if random && !modifier.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!(
+            "`{modifier}`: behind a random one stands a number of requests in a row, without unit \
+             or sign"
+        ));
+    }
     let (sign, digits) = match modifier.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, modifier),
     };
-    let number = parse_size(digits, KiloBase::Binary).map_err(|error| error.to_string())?;
+    let number = parse_size(digits, base).map_err(|error| error.to_string())?;
     let number = i64::try_from(number).map_err(|_| format!("`{modifier}` is too large"))?;
     Ok((mix, random, sign * number))
 }
@@ -129,6 +136,7 @@ pub(super) fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
         };
         parts.push((block(size.trim(), base)?, share));
     }
+    let smallest = parts.iter().map(|&(size, _)| size).min().unwrap_or(1);
     let given: u32 = parts.iter().filter_map(|(_, share)| *share).fold(0, u32::saturating_add);
     let open = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
     let left = 100u32.checked_sub(given);
@@ -146,7 +154,10 @@ pub(super) fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
         });
         (size, share)
     });
-    let shared: Vec<(u32, u32)> = shared.filter(|&(_, share)| share > 0).collect();
+    let shared = shared.filter(|&(_, share)| share > 0);
+    // As in fio each is a multiple of the smallest.
+    let shared: Vec<(u32, u32)> =
+        shared.map(|(size, share)| (size - size % smallest, share)).collect();
     Ok(BlockSize::Split(shared))
 }
 
@@ -176,7 +187,10 @@ pub(super) fn distribution(text: &str, base: KiloBase) -> Result<Distribution, S
         "pareto" if value.is_empty() => Ok(Distribution::Pareto(0.2)),
         "normal" if value.is_empty() => Ok(Distribution::Normal(0.0)),
         "zipf" => {
-            number().map(Distribution::Zipf).ok_or_else(|| format!("`{value}` is not above 0"))
+            let theta = number().filter(|&theta| theta != 1.0);
+            theta
+                .map(Distribution::Zipf)
+                .ok_or_else(|| format!("`{value}` is not above 0, or is 1"))
         }
         "pareto" => {
             let power = number().filter(|&power| power < 1.0 && power != 0.5);

@@ -10,12 +10,11 @@ pub const BAD_DATA: i32 = 84;
 const FAILED: i32 = 5;
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
-/// EROFS, EOPNOTSUPP, EINVAL, ETIMEDOUT, ETIME.
+/// EROFS, EOPNOTSUPP, EINVAL, ETIMEDOUT.
 const READ_ONLY: i32 = 30;
 const UNSUPPORTED: i32 = 95;
 const INVALID: i32 = 22;
 const TIMED_OUT: i32 = 110;
-const TOO_SLOW: i32 = 62;
 /// The device's backing store is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
 const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
 /// NVMe: Capacity Exceeded, a generic status; its type and code.
@@ -26,7 +25,8 @@ impl Failure {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Request { error, .. } => errno_of(error),
-            Self::TooSlow { .. } => TOO_SLOW,
+            // As fio has it.
+            Self::TooSlow { .. } => FAILED,
             Self::TooLong { .. } => TIMED_OUT,
             Self::Verify { .. } => BAD_DATA,
         }

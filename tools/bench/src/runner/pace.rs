@@ -6,9 +6,11 @@ use flysch_api::machine::Instant;
 use super::Failure;
 use super::company::Part;
 use crate::random::{Random, mix};
-use crate::statistics::Statistics;
+use crate::statistics::{DirectionStatistics, Statistics};
 use crate::workload::{Direction, Pace};
 
+/// Before this much time has passed fio demands no rate, nanoseconds (`check_min_rate`).
+const SETTLE_NANOS: u64 = 2_000_000_000;
 /// fio's `rate_cycle`, milliseconds.
 const CYCLE_MS: u64 = 1000;
 
@@ -39,6 +41,16 @@ struct Cycle {
     /// Bytes and requests at its start.
     bytes: [u64; 3],
     requests: [u64; 3],
+}
+
+impl Cycle {
+    /// One that begins now.
+    fn new(statistics: &Statistics, begin: Instant) -> Self {
+        let count = |of: fn(&DirectionStatistics) -> u64| {
+            Direction::ALL.map(|it| statistics.directions[it.index()].as_deref().map_or(0, of))
+        };
+        Self { begin, bytes: count(|it| it.bytes), requests: count(|it| it.total.count()) }
+    }
 }
 
 impl Pacer {
@@ -162,17 +174,22 @@ impl Pacer {
             cycle => cycle,
         };
         let nanos = now.nanos_since(self.cycle.begin);
+        if now.nanos_since(self.start) < SETTLE_NANOS {
+            return None;
+        }
+        if self.cycle.begin == self.start {
+            self.cycle = Cycle::new(statistics, now);
+            return None;
+        }
         if !self.limits.has_least() || nanos < cycle.saturating_mul(1_000_000) {
             return None;
         }
         let per_second =
             |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(nanos.max(1))) as u64;
-        let mut next = Cycle { begin: now, ..self.cycle };
         let mut failure = None;
         for direction in Direction::ALL {
             let index = direction.index();
             let Some(done) = &statistics.directions[index] else { continue };
-            (next.bytes[index], next.requests[index]) = (done.bytes, done.total.count());
             // Behind a ramp everything is counted anew.
             let bytes = done.bytes.saturating_sub(self.cycle.bytes[index]);
             let requests = done.total.count().saturating_sub(self.cycle.requests[index]);
@@ -186,7 +203,7 @@ impl Pacer {
                 }
             }
         }
-        self.cycle = next;
+        self.cycle = Cycle::new(statistics, now);
         failure
     }
 }

@@ -6,7 +6,9 @@ use super::company::Flows;
 use super::iolog::Log;
 use super::worker::{Slot, Worker};
 use super::{Assignment, DEPTH_MAX, RunError, WORKERS_MAX, buffers, replaying};
-use crate::workload::{BlockSize, Direction, Distribution, Order, Stretch, StretchSize, Workload};
+use crate::workload::{
+    BlockSize, Direction, Distribution, Mix, Order, Stretch, StretchSize, Workload,
+};
 use crate::zones::Zones;
 
 /// The part of the device a worker uses.
@@ -16,6 +18,8 @@ pub(super) struct Region {
     pub(super) size: u64,
     /// End of what its requests may touch: strides go on behind the region.
     pub(super) end: u64,
+    /// Whether a sequence with gaps that has come to the end of the device begins anew.
+    pub(super) begins_anew: bool,
 }
 
 /// Checks every assignment against its lane and gives each worker its buffers.
@@ -48,7 +52,7 @@ pub(super) fn prepare<'a, D: BlockDevice>(
                 }
                 replaying::check(&job.name, replay, lane.geometry())?;
                 let size = lane.geometry().bytes();
-                Region { offset: 0, size, end: size }
+                Region { offset: 0, size, end: size, begins_anew: false }
             }
         };
         let address = lane.memory().address();
@@ -77,12 +81,37 @@ pub(super) fn prepare<'a, D: BlockDevice>(
     Ok(workers)
 }
 
+/// The start of the last request, in the region, of a sequence with gaps over `size` bytes, and its
+/// length and the gap; `None` if there are no gaps, or lengths differ.
+pub(super) fn last_with_gaps(job: &Workload, size: u64) -> Option<(u64, u64, u64)> {
+    let (Order::Sequential { gap }, Mix::Only(direction)) = (&job.order, job.mix) else {
+        return None;
+    };
+    let gap = u64::try_from(*gap).ok().filter(|&gap| gap > 0 && job.strides.is_none())?;
+    let BlockSize::Fixed(length) = job.block_size[direction.index()] else { return None };
+    let step = u64::from(length) + gap;
+    Some((size.saturating_sub(1) / step * step, length.into(), gap))
+}
+
+/// Whether the gap behind the last request leads beyond the end of the device, `room` bytes behind
+/// the start: there fio begins anew, until as much is transferred as was asked for. It ends where
+/// the request ends with the device, or no further one fits.
+fn goes_on_beyond(job: &Workload, size: u64, room: u64) -> bool {
+    last_with_gaps(job, size).is_some_and(|(place, length, gap)| {
+        let end = place + length;
+        end < room && end + gap >= room
+    })
+}
+
 /// `size` bytes as the requests of `job` divide them, by fio's rules: a sequence does not cut its
 /// last request short but goes beyond the size if there is room, and ends before it if not; random
 /// blocks that come once each leave alone what is no whole block.
 fn whole(job: &Workload, size: u64, room: u64) -> u64 {
     if job.zones.is_some() || job.strides.is_some() {
         return size;
+    }
+    if let Some((place, length, _)) = last_with_gaps(job, size) {
+        return if place + length <= room { size.max(place + length) } else { place };
     }
     let block = u64::from(job.block_min());
     match job.order {
@@ -162,11 +191,13 @@ impl Region {
             let what = "the sizes of random_distribution=zoned_abs are more than its region";
             return Err(RunError::Invalid { job: name(), what });
         }
-        let size = size - size % u64::from(block_size);
-        Self::check_strides(job, size, block_size)?;
-        let size = whole(job, size, device - job.offset);
+        let whole_blocks = |size: u64| size - size % u64::from(block_size);
+        Self::check_strides(job, whole_blocks(size), block_size)?;
+        let room = device - job.offset;
+        let begins_anew = job.offset == 0 && goes_on_beyond(job, size, room);
+        let size = whole_blocks(whole(job, size, room));
         let end = if job.strides.is_some() { device } else { job.offset + size };
-        Ok(Self { offset: job.offset, size, end })
+        Ok(Self { offset: job.offset, size, end, begins_anew })
     }
 
     /// Whether requests fit zones with strides: random ones lie within them, and the zones begin at
@@ -213,6 +244,6 @@ impl Region {
         if mode.job_open_max > 0 && mode.open_max.max(limit) == 0 {
             return invalid("job_max_open_zones needs max_open_zones, or a disk with such a limit");
         }
-        Ok(Self { offset, size, end: offset + size })
+        Ok(Self { offset, size, end: offset + size, ..self })
     }
 }

@@ -12,14 +12,14 @@ use super::company::Part;
 use super::iolog::Log;
 use super::latency::Limits;
 use super::pace::Pacer;
-use super::prepare::{Region, once};
+use super::prepare::{Region, last_with_gaps, once};
 use super::replaying::Replaying;
 use super::steady::SteadyState;
 use super::zoned::Zoning;
 use super::{Assignment, Failure, RunError, Shared, WorkerOutcome};
 use crate::pattern::Pattern;
 use crate::statistics::Statistics;
-use crate::workload::{BlockSize, Direction, Fill, Mix, Order, Workload};
+use crate::workload::{Direction, Fill, Mix, Order, Workload};
 use crate::zones::Zones;
 
 /// A token is the worker's number above the slot's.
@@ -156,26 +156,25 @@ fn reached(job: &Workload, region: Region, bytes: u64) -> u64 {
     if bytes > pass && rest < u64::from(job.block_max()) { bytes - rest } else { bytes }
 }
 
-/// Bytes that a pass with gaps transfers, if there are gaps: the region is traversed once.
+/// Bytes that a pass with gaps transfers, if the region is traversed once.
 fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
-    let (Order::Sequential { gap }, Mix::Only(direction)) = (&job.order, job.mix) else {
-        return None;
-    };
-    let gap = u64::try_from(*gap).ok().filter(|&gap| gap > 0)?;
-    let BlockSize::Fixed(length) = job.block_size[direction.index()] else { return None };
-    let length = u64::from(length);
-    let count = region.size / (length + gap);
-    let rest = (region.size - count * (length + gap)).min(length);
-    Some(count * length + rest)
+    let (place, length, gap) = last_with_gaps(job, region.size)?;
+    (!region.begins_anew).then(|| (place / (length + gap) + 1) * length)
 }
 
-/// Passes after which a sequence with gaps ends, where it is not known before how many bytes those
-/// are: several directions, or several lengths.
-fn gapped_passes(job: &Workload, region: Region) -> Option<u32> {
-    let has_gaps = matches!(job.order, Order::Sequential { gap } if gap > 0);
+/// Passes after which a sequence ends, where it is not known before how many bytes those are: with
+/// gaps, several directions or lengths; without, several lengths, of which none may fit in the end.
+fn open_passes(job: &Workload, region: Region) -> Option<u32> {
+    let Order::Sequential { gap } = job.order else { return None };
     let by_bytes = job.time_based || own_io_size(job).is_some();
-    let is_open = has_gaps && !by_bytes && job.strides.is_none();
-    (is_open && with_gaps(job, region).is_none()).then_some(job.loops.max(1))
+    if by_bytes || job.strides.is_some() || job.zones.is_some() {
+        return None;
+    }
+    let is_open = match gap {
+        0 => matches!(job.mix, Mix::Only(_)) && job.block_min() != job.block_max(),
+        gap => gap > 0 && last_with_gaps(job, region.size).is_none(),
+    };
+    is_open.then_some(job.loops.max(1))
 }
 
 impl Phase {
@@ -297,7 +296,7 @@ impl<'a> Worker<'a> {
             first: None,
             failures: 0,
         };
-        if let Some(passes) = gapped_passes(job, region) {
+        if let Some(passes) = open_passes(job, region) {
             this.pattern.end_after(passes);
         }
         if !job.pace.is_free() {

@@ -77,6 +77,30 @@ const JOBS: &[&str] = &[
     "rw=randread\nbs=64k\nsize=1000k\nio_size=990k",
     "rw=randread\nbs=64k\nsize=500k\nio_size=1200k",
     "rw=randread\nbs=64k\nsize=1m\nio_size=30k\nloops=2",
+    // With gaps over the whole disk: from the start again, until as much is done as there is.
+    "rw=read:4k\nsize=1m",
+    "rw=write:4k",
+    "rw=read:12k\nsize=1m",
+    "rw=read:60k\nsize=1m",
+    "rw=read:1m\nsize=1m",
+    "rw=read:1m\nsize=64k",
+    "rw=read:4k\nsize=1m\nloops=2",
+    "rw=read:28k\nsize=1m\nnumber_ios=40",
+    "rw=read:4k\nbs=12k\nsize=1m",
+    "rw=read:4k\nbs=8k\nsize=1m",
+    "rw=read:4k\nbs=8k\nsize=100k",
+    "rw=read:4k\nbs=8k\noffset=512k",
+    "rw=read:4k\noffset=512k\nsize=512k\nloops=3",
+    // A kilo is what its option says, wherever in the section that stands.
+    "size=640k\nbs=64k\nrw=write\nkb_base=1000",
+    "kb_base=1000\nbs=4096\nsize=65536\nrw=read:8kib",
+    // Sizes of a split are multiples of the smallest, and what is left is no request.
+    "rw=write\nbssplit=8k/50:12k/50\nsize=1m",
+    "rw=randread\nbssplit=8k/50:12k/50\nsize=1m",
+    "rw=write\nbs=4k\nsize=10000",
+    "rw=write\nbs=4k\nsize=65000",
+    "rw=read\nbs=512\nsize=10000",
+    "rw=write\nsize=128k\nfsync=8\nfdatasync=0",
     // On a disk without zones fio imagines some, as we do.
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k",
     "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k",
@@ -107,6 +131,10 @@ const SEQUENCES: &[&str] = &[
     "rw=write\nsize=160k\nzonemode=strided\nzonesize=40k\nzonerange=10k",
     "rw=read\nsize=256k\nzonemode=strided\nzonesize=64k\nzonerange=2k",
     "rw=read\noffset=1m\nsize=4m\nbs=16k\nzonemode=strided\nzonesize=128k\nzoneskip=1m",
+    "rw=read:60k\nbs=8k\nsize=16m\nio_size=1m",
+    "rw=write\nsize=128k\nfsync=8\nfdatasync=0",
+    "rw=write\nsize=128k\nfsync=4",
+    "rw=write\nsize=128k\nend_fsync=1\nfsync_on_close=0",
     // Offsets in percent are rounded up.
     "rw=read\noffset=33%\nsize=256k",
     "rw=read\noffset=33%\nsize=256k\nbs=48k",
@@ -118,6 +146,8 @@ fn requests(log: &Path) -> Vec<(String, u64, u64)> {
     let text = std::fs::read_to_string(log).unwrap();
     let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let requests = lines.filter_map(|fields| match fields[..] {
+        // fio writes where the file was when it was flushed.
+        [_, _, "sync", ..] => Some(("sync".to_string(), 0, 0)),
         [_, _, what, offset, length] => {
             Some((what.to_string(), offset.parse().unwrap(), length.parse().unwrap()))
         }
@@ -166,6 +196,31 @@ fn requests_have_the_same_lengths() {
             lengths(&theirs),
             lengths(&ours)
         );
+    }
+}
+
+/// What is left at the end of a sequence is no request if none is so short.
+#[test]
+fn a_sequence_of_lengths_ends_where_none_fits() {
+    for (job, least) in [
+        ("rw=write\nbsrange=8k-12k\nsize=1m", 8 << 10),
+        ("rw=read\nbsrange=3k-10k\nsize=1m", 3 << 10),
+        ("rw=write\nbssplit=12k/50:24k/50\nsize=1m\nloops=2", 12 << 10),
+    ] {
+        let Some(both) = both(job) else { return };
+        for requests in both {
+            let moved = requests.iter().filter(|(what, ..)| what != "open" && what != "close");
+            let (mut end, mut ends) = (0, vec![]);
+            for &(_, offset, length) in moved {
+                assert!(length >= least, "{job}: {length}");
+                if offset == 0 {
+                    ends.push(end);
+                }
+                end = offset + length;
+            }
+            ends.push(end);
+            assert!(ends[1..].iter().all(|end| (1 << 20) - end < least), "{job}: {ends:?}");
+        }
     }
 }
 

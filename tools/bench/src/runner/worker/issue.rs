@@ -273,6 +273,13 @@ impl Worker<'_> {
     /// Flushes and read-back: everything that is not the workload itself.
     #[cold]
     fn next_other<C: Clock>(&mut self, slot: u16, clock: &C, shared: &Shared) -> Option<Held> {
+        let is_over = self.bytes_left == 0 || self.requests_left == 0;
+        if self.phase == Phase::Running && is_over && self.replaying.is_none() {
+            // As in fio no flush is owed to the last write, unless the job ends with one.
+            self.flushing.wanted = false;
+            self.drain();
+            return None;
+        }
         let flush = matches!(self.phase, Phase::Running | Phase::LastFlush);
         let is_empty = self.free.len() == self.depth;
         let place = &mut self.slots[usize::from(slot)];
