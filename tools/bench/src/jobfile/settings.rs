@@ -31,6 +31,11 @@ const WINDOW_MAX: u64 = 30 * 86_400;
 /// Most zones that a limit may name.
 const OPEN_MAX: u64 = 4096;
 
+/// Bytes of a header of verification without its checksum: the least offset of one.
+const HEADER_LEN: u64 = 40;
+/// Least distance of headers.
+const INTERVAL_MIN: u64 = 2 * HEADER_LEN;
+
 /// What zones are to a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ZoneMode {
@@ -114,7 +119,8 @@ pub struct Settings {
     base: KiloBase,
     seed: Option<u64>,
     repeatable: bool,
-    method: Option<Method>,
+    /// The method, or none, if `verify` says so.
+    method: Option<Option<Method>>,
     verify: Verify,
     /// The names of logs to replay, and how they are read.
     read_logs: (Vec<String>, ReadOptions),
@@ -304,7 +310,7 @@ impl Settings {
             "refill_buffers" if flag(value)? => self.workload.fill = Fill::Refill,
             "zero_buffers" | "refill_buffers" => {}
             "buffer_pattern" => self.workload.fill = Fill::Pattern(bytes(text()?)?),
-            "verify" => self.method = method(text()?)?,
+            "verify" => self.method = Some(method(text()?)?),
             "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
             "verify_dump" => self.verify.dump = flag(value)?,
             // As in fio a size is the bound all the same; without one it is all of the device,
@@ -316,10 +322,12 @@ impl Settings {
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,
             "verify_interval" => {
-                let interval = self.number(text()?, 0, u64::from(u32::MAX))? as u32;
-                self.verify.interval = Some(interval).filter(|&interval| interval > 0);
+                let interval = self.number(text()?, INTERVAL_MIN, u64::from(u32::MAX))?;
+                self.verify.interval = Some(interval as u32);
             }
-            "verify_offset" => self.verify.header_at = self.number(text()?, 0, 1 << 30)? as u32,
+            "verify_offset" => {
+                self.verify.header_at = self.number(text()?, HEADER_LEN, 1 << 30)? as u32;
+            }
             "verify_backlog" => self.verify.backlog = self.number(text()?, 0, 1 << 30)? as u32,
             "verify_backlog_batch" => {
                 self.verify.backlog_batch = self.number(text()?, 0, 1 << 30)? as u32;
@@ -521,6 +529,13 @@ impl Settings {
         self.sizes = Sizes { fixed, ..Sizes::default() };
     }
 
+    /// The method of verification: what `verify` says, else as in fio header and pattern if there
+    /// is a pattern.
+    fn method(&self) -> Option<Method> {
+        let of_pattern = self.verify.pattern.map(|_| Method::PatternHeader);
+        self.method.unwrap_or(of_pattern)
+    }
+
     /// Updates settings that depend on several options.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
@@ -540,7 +555,7 @@ impl Settings {
         } else {
             Order::Sequential { gap: modifier }
         };
-        self.workload.verify = self.method.map(|method| Verify { method, ..self.verify });
+        self.workload.verify = self.method().map(|method| Verify { method, ..self.verify });
         let strides = self.strides;
         let range = if strides.range == 0 { strides.size } else { strides.range };
         let is_strided = self.zone_mode == ZoneMode::Strided && strides.size > 0;
@@ -572,12 +587,12 @@ impl Settings {
             Distribution::Sequence { blocks, .. } if blocks.is_empty() => {
                 needs("random_sequence_stride is for random_distribution=sequence:...")
             }
-            _ if self.method.is_some_and(Method::needs_pattern)
+            _ if self.method().is_some_and(Method::needs_pattern)
                 && self.verify.pattern.is_none() =>
             {
                 needs("verify=pattern needs a verify_pattern")
             }
-            _ if self.method.is_some() && !self.read_logs.0.is_empty() => {
+            _ if self.method().is_some() && !self.read_logs.0.is_empty() => {
                 needs("read_iolog replays what a log has, and verify writes what it can check")
             }
             _ if self.steady.0 && self.steady.1.window_seconds < self.steady.1.interval_seconds => {
@@ -619,7 +634,7 @@ impl Settings {
             ZoneMode::Zoned if mix == Mix::TrimWrite || (!is_random && gap != 0) => {
                 Some("zonemode=zbd has no trimwrite, and no gaps between requests")
             }
-            ZoneMode::Zoned if self.zoned.write_remainder && self.method.is_some() => {
+            ZoneMode::Zoned if self.zoned.write_remainder && self.method().is_some() => {
                 Some("write_zone_remainder makes requests that verify has no header for")
             }
             ZoneMode::Zoned if !self.read_logs.0.is_empty() => {
