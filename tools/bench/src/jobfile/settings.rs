@@ -64,6 +64,26 @@ impl Sizes {
     }
 }
 
+/// What the options of buffers say. As in fio a pattern comes before zeros, and those before random
+/// bytes, in whatever order they are given.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    pattern: Option<Vec<u8>>,
+    zero: bool,
+    refill: bool,
+}
+
+impl Content {
+    fn fill(&self) -> Fill {
+        match &self.pattern {
+            Some(pattern) => Fill::Pattern(pattern.clone()),
+            None if self.zero => Fill::Zero,
+            None if self.refill => Fill::Refill,
+            None => Fill::Random,
+        }
+    }
+}
+
 /// The parsed options of one job.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -122,6 +142,7 @@ pub struct Settings {
     /// The method, or none, if `verify` says so.
     method: Option<Option<Method>>,
     verify: Verify,
+    content: Content,
     /// The names of logs to replay, and how they are read.
     read_logs: (Vec<String>, ReadOptions),
     /// The target is searched for if it is above 0.
@@ -163,6 +184,7 @@ impl Default for Settings {
             repeatable: true,
             method: None,
             verify: Verify::default(),
+            content: Content::default(),
             start_delay: (Duration::ZERO, Duration::ZERO),
             replays: Vec::new(),
             log: None,
@@ -306,10 +328,9 @@ impl Settings {
     fn apply_rest(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let text = || value.filter(|text| !text.is_empty()).ok_or("it needs a value");
         match name {
-            "zero_buffers" if flag(value)? => self.workload.fill = Fill::Zero,
-            "refill_buffers" if flag(value)? => self.workload.fill = Fill::Refill,
-            "zero_buffers" | "refill_buffers" => {}
-            "buffer_pattern" => self.workload.fill = Fill::Pattern(bytes(text()?)?),
+            "zero_buffers" => self.content.zero = flag(value)?,
+            "refill_buffers" => self.content.refill = flag(value)?,
+            "buffer_pattern" => self.content.pattern = Some(bytes(text()?)?),
             "verify" => self.method = Some(method(text()?)?),
             "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
             "verify_dump" => self.verify.dump = flag(value)?,
@@ -556,6 +577,7 @@ impl Settings {
             Order::Sequential { gap: modifier }
         };
         self.workload.verify = self.method().map(|method| Verify { method, ..self.verify });
+        self.workload.fill = self.content.fill();
         let strides = self.strides;
         let range = if strides.range == 0 { strides.size } else { strides.range };
         let is_strided = self.zone_mode == ZoneMode::Strided && strides.size > 0;
