@@ -341,6 +341,40 @@ fn workers_share_lanes_and_lanes_keep_their_workers() {
     assert!(outcome.traces[1].iter().all(|record| record.lane == 1 && record.slot < 12));
 }
 
+/// What a read left in a buffer is not written: the writes write what they wrote at first.
+#[test]
+fn writes_between_reads_write_what_they_should() {
+    use crate::workload::Fill;
+    let mix = Mix::ReadWrite { read_percent: 50 };
+    for fill in [Fill::Pattern(vec![0xaa]), Fill::Zero, Fill::Random] {
+        for log in [false, true] {
+            let mut job = Workload { fill: fill.clone(), ..job(mix, RANDOM, 4) };
+            if log {
+                // Its requests take the longer way.
+                job.pace.requests_per_second = [u64::from(u32::MAX); 3];
+            }
+            let job = Workload { size: Some(MIB as u64), ..job };
+            let clock = TestClock::default();
+            let mut disks = [TestDisk::new(MIB, &clock)];
+            disks[0].content.fill(0x55);
+            play(&mut disks, std::slice::from_ref(&job));
+            let disk = &disks[0];
+            let writes = disk.log.iter().filter(|(operation, ..)| *operation == Operation::Write);
+            let mut first = vec![[0; 4096]; 4];
+            for (slot, content) in first.iter_mut().enumerate() {
+                crate::runner::buffers::fill(&job, slot as u64, content);
+            }
+            let mut count = 0;
+            for &(_, offset, _) in writes {
+                let written = &disk.content[offset as usize..][..4096];
+                assert!(first.iter().any(|content| content == written), "{fill:?} at {offset}");
+                count += 1;
+            }
+            assert!(count > 64, "{count}");
+        }
+    }
+}
+
 /// Whatever is at places that are no multiples of the units, and is partly written over, the rest
 /// is read back.
 #[test]

@@ -67,3 +67,29 @@ fn the_options_of_buffers_come_before_each_other_as_in_fio() {
         }
     }
 }
+
+/// What a read left in a buffer is not written.
+#[test]
+fn writes_between_reads_write_what_they_should() {
+    for (fill, rw) in [
+        ("buffer_pattern=0xaa", "rw"),
+        ("buffer_pattern=0xaa", "randrw"),
+        ("buffer_pattern=0xaa\niodepth=4\nioengine=libaio", "randrw"),
+        ("buffer_pattern=0xaa\nbs=8k,4k", "randrw"),
+        ("buffer_pattern=0xaa\nrate_iops=1000000", "rw"),
+    ] {
+        // Nothing that is read is the pattern, because each place comes once.
+        let Some(both) = contents("", &format!("rw={rw}\n{fill}")) else { return };
+        for content in both {
+            let blocks = content.chunks(4096).map(|block| {
+                assert!(block.iter().all(|byte| *byte == block[0]), "{fill}");
+                block[0]
+            });
+            let new =
+                blocks.inspect(|byte| assert!([OLD, 0xaa].contains(byte))).filter(|it| *it != OLD);
+            // Of 64 requests, or of 43, half are writes.
+            let count = new.count();
+            assert!(count >= 12, "{fill}: {count}");
+        }
+    }
+}
