@@ -366,7 +366,7 @@ pub fn run<D: BlockDevice, C: Clock>(
 ) -> Result<Outcome, RunError> {
     let zones = options.zones.take();
     let mut workers = prepare::prepare(lanes, assignments, zones.as_ref())?;
-    let mut shared = checking::shared(&mut workers)?;
+    let mut shared = checking::shared(&mut workers, zones.as_ref())?;
     shared.zones = zones;
     workers.iter().for_each(|worker| worker.spoil_zones(&mut shared));
     let mut traces: Vec<Option<Ring>> = lanes

@@ -66,7 +66,7 @@ pub enum Method {
     Sha3_384,
     /// SHA3-512.
     Sha3_512,
-    /// None: only the header is checked.
+    /// None: only the header is checked, and the pattern if there is one.
     Meta,
     /// A header, followed by the pattern.
     PatternHeader,
@@ -174,7 +174,7 @@ impl Method {
 
     /// The shortest unit that it can work on: header, checksum and at least a byte of payload.
     pub fn unit_min(self) -> u32 {
-        (self.head() + 8) as u32
+        (self.head() + 1) as u32
     }
 
     /// Whether it requires a pattern.
@@ -217,46 +217,74 @@ impl fmt::Display for Method {
     }
 }
 
-/// Bytes repeated from the start of each unit, instead of random ones.
+/// Bytes repeated from the start of each request on, instead of random ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     bytes: [u8; Self::MAX],
-    len: u8,
-    /// A bit for each byte at which the unit's offset on the device is stored, 8 bytes
-    /// little-endian.
-    offsets: u64,
+    len: u16,
+    /// Where the offset of the request on the device is stored, 8 bytes little-endian; as many of
+    /// them as count.
+    places: ([u16; Self::OFFSETS_MAX], u8),
 }
 
 impl Pattern {
     /// Longest pattern, bytes.
-    pub const MAX: usize = 64;
+    pub const MAX: usize = 512;
+    /// Most offsets in a pattern.
+    pub const OFFSETS_MAX: usize = 8;
 
     /// A pattern of these bytes; `None` for an empty one, or too many bytes.
     pub fn new(text: &[u8]) -> Option<Self> {
         Self::with_offsets(text, &[])
     }
 
-    /// The same, with the unit's offset on the device (8 bytes, little-endian) at each of `places`;
-    /// `None` also if one does not lie within the pattern.
+    /// The same, with the request's offset on the device (8 bytes, little-endian) at each of
+    /// `places`; `None` also if one does not lie within the pattern, or there are too many.
     pub fn with_offsets(text: &[u8], places: &[usize]) -> Option<Self> {
         let mut bytes = [0; Self::MAX];
         bytes.get_mut(..text.len()).filter(|to| !to.is_empty())?.copy_from_slice(text);
         if places.iter().any(|&place| place + 8 > text.len()) {
             return None;
         }
-        let offsets = places.iter().fold(0, |bits, place| bits | 1 << place);
-        Some(Self { bytes, len: text.len() as u8, offsets })
+        let mut all = [0; Self::OFFSETS_MAX];
+        let used = all.get_mut(..places.len())?;
+        used.iter_mut().zip(places).for_each(|(to, place)| *to = *place as u16);
+        Some(Self { bytes, len: text.len() as u16, places: (all, places.len() as u8) })
     }
 
-    /// Fills the bytes from byte `at` on of the unit at `offset`.
-    fn fill(&self, bytes: &mut [u8], at: usize, offset: u64) {
+    /// Fills the bytes from byte `at` on of the request at offset `request`.
+    fn fill(&self, bytes: &mut [u8], at: u64, request: u64) {
         let mut pattern = self.bytes;
-        for place in (0..Self::MAX - 7).filter(|place| self.offsets & 1 << place != 0) {
-            pattern[place..place + 8].copy_from_slice(&offset.to_le_bytes());
+        let (places, count) = &self.places;
+        for place in places[..usize::from(*count)].iter().map(|place| usize::from(*place)) {
+            pattern[place..place + 8].copy_from_slice(&request.to_le_bytes());
         }
         let pattern = &pattern[..self.len.into()];
-        let pattern = pattern.iter().cycle().skip(at % pattern.len());
+        let pattern = pattern.iter().cycle().skip((at % pattern.len() as u64) as usize);
         bytes.iter_mut().zip(pattern).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// Where a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its offset on the device, bytes.
+    pub offset: u64,
+    /// The offset of the request to which it belongs.
+    pub request: u64,
+}
+
+impl Place {
+    /// Byte `byte` of the unit, within the request.
+    fn at(self, byte: usize) -> u64 {
+        self.offset - self.request + byte as u64
+    }
+}
+
+impl From<u64> for Place {
+    /// A request of one unit.
+    fn from(offset: u64) -> Self {
+        Self { offset, request: offset }
     }
 }
 
@@ -278,11 +306,26 @@ impl From<Method> for Form {
 }
 
 impl Form {
-    /// Fills `payload`, which starts at byte `at` of the unit at `offset`.
-    fn fill(&self, payload: &mut [u8], (at, offset): (usize, u64), seed: u64) {
+    /// Fills `payload`, which starts at byte `at` of the unit at `place`.
+    fn fill(&self, payload: &mut [u8], (at, place): (usize, Place), seed: u64) {
         match &self.pattern {
-            Some(pattern) => pattern.fill(payload, at, offset),
+            Some(pattern) => pattern.fill(payload, place.at(at), place.request),
             None => fill(payload, seed),
+        }
+    }
+
+    /// Whether what is in a unit of `unit` bytes depends on its place in the request.
+    pub(crate) fn runs_on(&self, unit: u32) -> bool {
+        let varies = |it: &Pattern| it.places.1 > 0 || !unit.is_multiple_of(it.len.into());
+        self.pattern.as_ref().is_some_and(varies)
+    }
+
+    /// Whether the payload is compared with the pattern.
+    fn compares(&self) -> bool {
+        match self.method {
+            Method::Pattern | Method::PatternHeader => true,
+            Method::Meta => self.pattern.is_some(),
+            _ => false,
         }
     }
 
@@ -325,12 +368,18 @@ impl Version {
     }
 }
 
-/// Makes `unit` the content of the `unit.len()` bytes at `offset`.
-pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: Instant) {
-    let method = form.method;
+/// Makes `unit` the content of the `unit.len()` bytes at `place`.
+pub fn stamp(
+    unit: &mut [u8],
+    form: &Form,
+    place: impl Into<Place>,
+    version: &Version,
+    now: Instant,
+) {
+    let (method, place) = (form.method, place.into());
     let payload_at = method.head();
     let seed = version.payload_seed();
-    form.fill(&mut unit[payload_at..], (payload_at, offset), seed);
+    form.fill(&mut unit[payload_at..], (payload_at, place), seed);
     if method == Method::Pattern {
         return;
     }
@@ -342,7 +391,7 @@ pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: 
     put(2, &method.code().to_le_bytes());
     put(4, &length.to_le_bytes());
     put(8, &seed.to_le_bytes());
-    put(16, &offset.to_le_bytes());
+    put(16, &place.offset.to_le_bytes());
     put(24, &((now.nanos() / 1_000_000_000) as u32).to_le_bytes());
     put(28, &((now.nanos() % 1_000_000_000) as u32).to_le_bytes());
     put(32, &(version.worker + 1).to_le_bytes());
@@ -352,13 +401,13 @@ pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: 
     form.move_header(unit);
 }
 
-/// The expected contents of `unit` at `offset`, whose header is at its start, in the form on the
+/// The expected contents of `unit` at `place`, whose header is at its start, in the form on the
 /// device: the content of that version, or otherwise of the seed in its own header; `None` if there
 /// is no valid header.
 pub(crate) fn expected(
     unit: &[u8],
     form: &Form,
-    offset: u64,
+    place: Place,
     version: Option<&Version>,
 ) -> Option<Vec<u8>> {
     let head = form.method.head();
@@ -370,7 +419,7 @@ pub(crate) fn expected(
     let seed = version.map(Version::payload_seed).or_else(of_header);
     let seed = seed.or((head == 0).then_some(0))?;
     let mut right = unit.to_vec();
-    form.fill(&mut right[head..], (head, offset), seed);
+    form.fill(&mut right[head..], (head, place), seed);
     let checksum = form.method.checksum(&right[head..]);
     if head > 0 {
         right[HEADER_LEN..head].copy_from_slice(&checksum[..form.method.len()]);
@@ -482,20 +531,21 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Checks that `unit`, with its header at its start, is the content of `offset`. With `expected` it
-/// must be that version; without, any version whose checksum matches.
+/// Checks that `unit`, with its header at its start, is the content of `place`. With `expected` it
+/// must be that version; without, any version whose checksum matches. A method without checksum
+/// takes the header of any method.
 ///
 /// # Errors
 /// How it differs.
 pub fn check(
     unit: &[u8],
     form: &Form,
-    offset: u64,
+    place: impl Into<Place>,
     expected: Option<&Version>,
 ) -> Result<(), Mismatch> {
-    let method = form.method;
+    let (method, place) = (form.method, place.into());
     if method == Method::Pattern {
-        return same(unit, form, (0, offset), 0);
+        return same(unit, form, (0, place), 0);
     }
     let u16_at = |at: usize| u16::from_le_bytes([unit[at], unit[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
@@ -515,10 +565,11 @@ pub fn check(
         });
     }
     let (length, code, seed) = (u32_at(4), u16_at(2), u64_at(8));
-    if length as usize != unit.len() || Method::from_code(code) != Some(method) {
+    let is_ours = method.len() == 0 || Method::from_code(code) == Some(method);
+    if length as usize != unit.len() || !is_ours {
         return Err(Mismatch::OtherLayout { length, method: code });
     }
-    if u64_at(16) != offset {
+    if u64_at(16) != place.offset {
         return Err(Mismatch::Misplaced { offset: u64_at(16) });
     }
     if let Some(version) = expected
@@ -534,31 +585,31 @@ pub fn check(
         });
     }
     let payload_at = method.head();
-    if method == Method::PatternHeader {
-        return same(&unit[payload_at..], form, (payload_at, offset), seed);
+    if form.compares() {
+        return same(&unit[payload_at..], form, (payload_at, place), seed);
     }
     let checksum = method.checksum(&unit[payload_at..]);
     if unit[HEADER_LEN..payload_at] == checksum[..method.len()] {
         return Ok(());
     }
     let mut written = vec![0; unit.len() - HEADER_LEN];
-    form.fill(&mut written[method.len()..], (payload_at, offset), seed);
+    form.fill(&mut written[method.len()..], (payload_at, place), seed);
     // The checksum of what was written, not of what is there.
     let right = method.checksum(&written[method.len()..]);
     written[..method.len()].copy_from_slice(&right[..method.len()]);
     Err(difference(&unit[HEADER_LEN..], &written, HEADER_LEN))
 }
 
-/// Checks that `payload`, which starts at byte `at` of the unit at `offset`, has the contents to be
+/// Checks that `payload`, which starts at byte `at` of the unit at `place`, has the contents to be
 /// filled in there.
 fn same(
     payload: &[u8],
     form: &Form,
-    (at, offset): (usize, u64),
+    (at, place): (usize, Place),
     seed: u64,
 ) -> Result<(), Mismatch> {
     let mut written = vec![0; payload.len()];
-    form.fill(&mut written, (at, offset), seed);
+    form.fill(&mut written, (at, place), seed);
     if payload == written { Ok(()) } else { Err(difference(payload, &written, at)) }
 }
 

@@ -32,6 +32,11 @@ const WINDOW_MAX: u64 = 30 * 86_400;
 /// Most zones that a limit may name.
 const OPEN_MAX: u64 = 4096;
 
+/// Bytes of a header of verification without its checksum: the least offset of one.
+const HEADER_LEN: u64 = 40;
+/// Least distance of headers.
+const INTERVAL_MIN: u64 = 2 * HEADER_LEN;
+
 /// What zones are to a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ZoneMode {
@@ -57,6 +62,26 @@ impl Sizes {
     /// The block size of the direction with this index, if one is given.
     fn get(&self, index: usize) -> Option<&BlockSize> {
         [&self.split, &self.range, &self.fixed].into_iter().find_map(|all| all[index].as_ref())
+    }
+}
+
+/// What the options of buffers say. As in fio a pattern comes before zeros, and those before random
+/// bytes, in whatever order they are given.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    pattern: Option<Vec<u8>>,
+    zero: bool,
+    refill: bool,
+}
+
+impl Content {
+    fn fill(&self) -> Fill {
+        match &self.pattern {
+            Some(pattern) => Fill::Pattern(pattern.clone()),
+            None if self.zero => Fill::Zero,
+            None if self.refill => Fill::Refill,
+            None => Fill::Random,
+        }
     }
 }
 
@@ -117,8 +142,10 @@ pub struct Settings {
     base: KiloBase,
     seed: Option<u64>,
     repeatable: bool,
-    method: Option<Method>,
+    /// The method, or none, if `verify` says so.
+    method: Option<Option<Method>>,
     verify: Verify,
+    content: Content,
     /// The names of logs to replay, and how they are read.
     read_logs: (Vec<String>, ReadOptions),
     /// The target is searched for if it is above 0.
@@ -161,6 +188,7 @@ impl Default for Settings {
             repeatable: true,
             method: None,
             verify: Verify::default(),
+            content: Content::default(),
             start_delay: (Duration::ZERO, Duration::ZERO),
             replays: Vec::new(),
             log: None,
@@ -306,11 +334,10 @@ impl Settings {
     fn apply_rest(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let text = || value.filter(|text| !text.is_empty()).ok_or("it needs a value");
         match name {
-            "zero_buffers" if flag(value)? => self.workload.fill = Fill::Zero,
-            "refill_buffers" if flag(value)? => self.workload.fill = Fill::Refill,
-            "zero_buffers" | "refill_buffers" => {}
-            "buffer_pattern" => self.workload.fill = Fill::Pattern(bytes(text()?)?),
-            "verify" => self.method = method(text()?)?,
+            "zero_buffers" => self.content.zero = flag(value)?,
+            "refill_buffers" => self.content.refill = flag(value)?,
+            "buffer_pattern" => self.content.pattern = Some(bytes(text()?)?),
+            "verify" => self.method = Some(method(text()?)?),
             "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
             "verify_dump" => self.verify.dump = flag(value)?,
             // As in fio a size is the bound all the same; without one it is all of the device,
@@ -322,10 +349,12 @@ impl Settings {
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,
             "verify_interval" => {
-                let interval = self.number(text()?, 0, u64::from(u32::MAX))? as u32;
-                self.verify.interval = Some(interval).filter(|&interval| interval > 0);
+                let interval = self.number(text()?, INTERVAL_MIN, u64::from(u32::MAX))?;
+                self.verify.interval = Some(interval as u32);
             }
-            "verify_offset" => self.verify.header_at = self.number(text()?, 0, 1 << 30)? as u32,
+            "verify_offset" => {
+                self.verify.header_at = self.number(text()?, HEADER_LEN, 1 << 30)? as u32;
+            }
             "verify_backlog" => self.verify.backlog = self.number(text()?, 0, 1 << 30)? as u32,
             "verify_backlog_batch" => {
                 self.verify.backlog_batch = self.number(text()?, 0, 1 << 30)? as u32;
@@ -527,6 +556,13 @@ impl Settings {
         self.sizes = Sizes { fixed, ..Sizes::default() };
     }
 
+    /// The method of verification: what `verify` says, else as in fio header and pattern if there
+    /// is a pattern.
+    fn method(&self) -> Option<Method> {
+        let of_pattern = self.verify.pattern.map(|_| Method::PatternHeader);
+        self.method.unwrap_or(of_pattern)
+    }
+
     /// Updates settings that depend on several options.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
@@ -547,7 +583,8 @@ impl Settings {
         } else {
             Order::Sequential { gap: modifier }
         };
-        self.workload.verify = self.method.map(|method| Verify { method, ..self.verify });
+        self.workload.verify = self.method().map(|method| Verify { method, ..self.verify });
+        self.workload.fill = self.content.fill();
         let strides = self.strides;
         let range = if strides.range == 0 { strides.size } else { strides.range };
         let is_strided = self.zone_mode == ZoneMode::Strided && strides.size > 0;
@@ -582,12 +619,12 @@ impl Settings {
             Distribution::Sequence { blocks, .. } if blocks.is_empty() => {
                 needs("random_sequence_stride is for random_distribution=sequence:...")
             }
-            _ if self.method.is_some_and(Method::needs_pattern)
+            _ if self.method().is_some_and(Method::needs_pattern)
                 && self.verify.pattern.is_none() =>
             {
                 needs("verify=pattern needs a verify_pattern")
             }
-            _ if self.method.is_some() && !self.read_logs.0.is_empty() => {
+            _ if self.method().is_some() && !self.read_logs.0.is_empty() => {
                 needs("read_iolog replays what a log has, and verify writes what it can check")
             }
             _ if self.steady.0 && self.steady.1.window_seconds < self.steady.1.interval_seconds => {
@@ -646,7 +683,7 @@ impl Settings {
             ZoneMode::Zoned if mix == Mix::TrimWrite || (!is_random && gap != 0) => {
                 Some("zonemode=zbd has no trimwrite, and no gaps between requests")
             }
-            ZoneMode::Zoned if self.zoned.write_remainder && self.method.is_some() => {
+            ZoneMode::Zoned if self.zoned.write_remainder && self.method().is_some() => {
                 Some("write_zone_remainder makes requests that verify has no header for")
             }
             ZoneMode::Zoned if !self.read_logs.0.is_empty() => {

@@ -122,6 +122,12 @@ fn bad_values_are_named_with_line_and_choice() {
         ("verify=pattern\nverify_pattern=foo", "not a pattern like"),
         ("verify=pattern\nverify_pattern=0xff\"ab", "not a pattern like"),
         ("buffer_pattern=%o", "only verify_pattern takes"),
+        ("buffer_pattern='/etc/hostname'", "the content of a file is not taken"),
+        ("buffer_pattern=2147483648", "not in the range -2147483648 to 2147483647"),
+        ("buffer_pattern=-2147483649", "write it as 0x..."),
+        ("verify_pattern=%o%o%o%o%o%o%o%o%o", "72 bytes and 9 of %o; at most 512 and 8"),
+        ("verify_interval=79", "79 is not in the range 80"),
+        ("verify_offset=39", "39 is not in the range 40"),
         ("latency_percentile=101", "above 0 up to 100"),
         ("latency_percentile=0", "above 0 up to 100"),
         ("latency_target=5parsec", "not one whole number"),
@@ -290,6 +296,19 @@ fn workers_begin_somewhere_in_a_range() {
     assert!(delays.iter().max().unwrap() - delays.iter().min().unwrap() > 1000, "{delays:?}");
     let job = one("startdelay=3").unwrap();
     assert_eq!(job.workers(1 << 30, 512).unwrap()[0].start_delay.as_secs(), 3);
+}
+
+#[test]
+fn a_pattern_alone_verifies_header_and_pattern() {
+    let method = |options: &str| settings(options).workload.verify.map(|verify| verify.method);
+    let of_header = Some(crate::verify::Method::PatternHeader);
+    assert_eq!(method("verify_pattern=0xaa"), of_header);
+    assert_eq!(method("verify=meta\nverify_pattern=0xaa"), Some(crate::verify::Method::Meta));
+    assert_eq!(method("verify_pattern=0xaa\nverify=0"), None);
+    assert_eq!(method("verify=0\nverify_pattern=0xaa"), None);
+    let longest = "ab".repeat(512);
+    assert_eq!(method(&format!("verify_pattern=0x{longest}")), of_header);
+    assert!(one(&format!("verify_pattern=0x{longest}ab")).is_err());
 }
 
 /// The bytes are those that fio 3.33 wrote.

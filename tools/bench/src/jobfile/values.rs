@@ -307,7 +307,11 @@ pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
 /// A pattern of verification: one of these, with `%o` for the offset of the block.
 pub(super) fn verify_pattern(text: &str) -> Result<Pattern, String> {
     let (bytes, places) = pattern_parts(text)?;
-    let too_long = || format!("{} bytes; at most {} are taken", bytes.len(), Pattern::MAX);
+    let too_long = || {
+        let (bytes, places) = (bytes.len(), places.len());
+        let (most, offsets) = (Pattern::MAX, Pattern::OFFSETS_MAX);
+        format!("{bytes} bytes and {places} of %o; at most {most} and {offsets} are taken")
+    };
     Pattern::with_offsets(&bytes, &places).ok_or_else(too_long)
 }
 
@@ -317,7 +321,11 @@ fn pattern_parts(text: &str) -> Result<(Vec<u8>, Vec<usize>), String> {
     let (mut bytes, mut places) = (Vec::new(), Vec::new());
     let mut rest = text.trim();
     while !rest.is_empty() {
-        rest = if let Some(quoted) = rest.strip_prefix('"') {
+        rest = if rest.starts_with('\'') {
+            return Err(format!(
+                "`{text}`: the content of a file is not taken: give its bytes, as 0x... or \"...\""
+            ));
+        } else if let Some(quoted) = rest.strip_prefix('"') {
             let (inner, behind) = quoted.split_once('"').ok_or_else(bad)?;
             bytes.extend_from_slice(inner.as_bytes());
             behind
@@ -331,7 +339,7 @@ fn pattern_parts(text: &str) -> Result<(Vec<u8>, Vec<usize>), String> {
             bytes.extend(hex_bytes(digits).ok_or_else(bad)?);
             behind
         } else {
-            let (number, behind) = decimal(rest).ok_or_else(bad)?;
+            let (number, behind) = decimal(rest).ok_or_else(bad)??;
             bytes.extend(number);
             behind
         };
@@ -350,17 +358,22 @@ fn hex_bytes(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// A decimal number at the start of `text`, little-endian: as many bytes as it needs, four for a
-/// negative one; and the rest of the text.
-fn decimal(text: &str) -> Option<(Vec<u8>, &str)> {
+/// negative one; and the rest of the text. As in fio it has 32 bits.
+fn decimal(text: &str) -> Option<Result<(Vec<u8>, &str), String>> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let (number, behind) = text.split_at(text.len() - digits.len() + end);
-    if number.starts_with('-') {
-        return Some((number.parse::<i32>().ok()?.to_le_bytes().to_vec(), behind));
+    if end == 0 {
+        return None;
     }
-    let number: u64 = number.parse().ok()?;
-    let used = (8 - number.leading_zeros() as usize / 8).max(1);
-    Some((number.to_le_bytes()[..used].to_vec(), behind))
+    let Ok(value) = number.parse::<i32>() else {
+        let (min, max) = (i32::MIN, i32::MAX);
+        return Some(Err(format!(
+            "{number} is not in the range {min} to {max}: write it as 0x..."
+        )));
+    };
+    let used = if value < 0 { 4 } else { (4 - value.leading_zeros() as usize / 8).max(1) };
+    Some(Ok((value.to_le_bytes()[..used].to_vec(), behind)))
 }
 
 pub(super) fn method(text: &str) -> Result<Option<Method>, String> {

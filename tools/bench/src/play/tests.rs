@@ -116,7 +116,8 @@ fn gaps_between_blocks_of_the_device_are_refused_beforehand() {
 
 #[test]
 fn an_interval_too_short_for_a_header_is_named() {
-    let error = refused("rw=write\nsize=1m\nverify=crc32c\nverify_interval=40");
+    let job = "rw=write\nbs=1536\nsize=96k\nverify=sha512\nverify_interval=96";
+    let error = refused(job);
     assert!(error.contains("verify_interval is too short"), "{error}");
 }
 

@@ -55,8 +55,8 @@ pub(super) fn deal(
             job: job.name.clone(),
             what: "there is no room for its lists of segments",
         })?;
-        checking::fill_buffer(&job.fill, &mut content, mix(job.seed).wrapping_add(index));
         if job.writes() {
+            fill(job, index, &mut content);
             write(memory, &data, &content);
         }
         Ok(data)
@@ -106,6 +106,11 @@ fn each(data: &Data, memory: &DmaRegion, mut copy: impl FnMut(usize, core::ops::
         copy(at, done..done + len as usize);
         done += len as usize;
     }
+}
+
+/// Makes `content` what slot number `index` writes at first.
+pub(super) fn fill(job: &Workload, index: u64, content: &mut [u8]) {
+    checking::fill_buffer(&job.fill, content, mix(job.seed).wrapping_add(index));
 }
 
 /// Fills the first bytes of a slot's data.

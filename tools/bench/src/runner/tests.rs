@@ -341,6 +341,66 @@ fn workers_share_lanes_and_lanes_keep_their_workers() {
     assert!(outcome.traces[1].iter().all(|record| record.lane == 1 && record.slot < 12));
 }
 
+/// What a read left in a buffer is not written: the writes write what they wrote at first.
+#[test]
+fn writes_between_reads_write_what_they_should() {
+    use crate::workload::Fill;
+    let mix = Mix::ReadWrite { read_percent: 50 };
+    for fill in [Fill::Pattern(vec![0xaa]), Fill::Zero, Fill::Random] {
+        for log in [false, true] {
+            let mut job = Workload { fill: fill.clone(), ..job(mix, RANDOM, 4) };
+            if log {
+                // Its requests take the longer way.
+                job.pace.requests_per_second = [u64::from(u32::MAX); 3];
+            }
+            let job = Workload { size: Some(MIB as u64), ..job };
+            let clock = TestClock::default();
+            let mut disks = [TestDisk::new(MIB, &clock)];
+            disks[0].content.fill(0x55);
+            play(&mut disks, std::slice::from_ref(&job));
+            let disk = &disks[0];
+            let writes = disk.log.iter().filter(|(operation, ..)| *operation == Operation::Write);
+            let mut first = vec![[0; 4096]; 4];
+            for (slot, content) in first.iter_mut().enumerate() {
+                crate::runner::buffers::fill(&job, slot as u64, content);
+            }
+            let mut count = 0;
+            for &(_, offset, _) in writes {
+                let written = &disk.content[offset as usize..][..4096];
+                assert!(first.iter().any(|content| content == written), "{fill:?} at {offset}");
+                count += 1;
+            }
+            assert!(count > 64, "{count}");
+        }
+    }
+}
+
+/// Whatever is at places that are no multiples of the units, and is partly written over, the rest
+/// is read back.
+#[test]
+fn units_that_overlap_are_read_back_as_far_as_they_are_whole() {
+    let pattern = crate::verify::Pattern::with_offsets(&[0x11; 12], &[2]);
+    for (method, pattern) in [(Method::Crc32c, None), (Method::Pattern, pattern)] {
+        for (interval, backlog) in [(None, 0), (Some(4096), 0), (Some(4096), 3)] {
+            let mut job = Workload { loops: 2, depth: 4, align: [Some(512); 3], ..verifying() };
+            job.block_size = [16_384; 3].map(BlockSize::Fixed);
+            job.verify =
+                job.verify.map(|verify| Verify { method, pattern, interval, backlog, ..verify });
+            let (outcome, disk) = play_one(std::slice::from_ref(&job), Fault::None);
+            let worker = &outcome.workers[0];
+            assert_eq!(worker.failure, None, "{method} {interval:?} {backlog}");
+            let read = worker.verified.as_ref().unwrap().bytes;
+            assert!(read >= MIB as u64 / 8, "{method} {interval:?}: {read}");
+            // A write that was lost is found if nothing came over it.
+            let last = (1..=disk.writes).rev().find(|&number| {
+                let (outcome, _) = play_one(std::slice::from_ref(&job), Fault::LoseWrite(number));
+                outcome.workers[0].verified.as_ref().unwrap().mismatches > 0
+            });
+            assert_eq!(last, Some(disk.writes), "{method} {interval:?}");
+        }
+    }
+}
+
 /// Buffers of different requests never overlap: each write arrives as it was filled.
 #[test]
 fn refilled_buffers_all_differ() {

@@ -17,7 +17,7 @@ use super::replaying::Replaying;
 use super::steady::SteadyState;
 use super::zoned::Zoning;
 use super::{Assignment, Failure, RunError, Shared, WorkerOutcome};
-use crate::pattern::Pattern;
+use crate::pattern::{Pattern, Step};
 use crate::statistics::Statistics;
 use crate::workload::{Direction, Fill, Mix, Order, Workload};
 use crate::zones::Zones;
@@ -54,11 +54,21 @@ pub(super) struct Slot {
     offset: u64,
     length: u32,
     purpose: Purpose,
+    /// A read has come since the data was filled in.
+    is_stale: bool,
 }
 
 impl Slot {
     pub(super) fn new(data: Data) -> Self {
-        Self { data, offset: 0, length: 0, purpose: Purpose::Flush }
+        Self { data, offset: 0, length: 0, purpose: Purpose::Flush, is_stale: false }
+    }
+
+    /// Takes a request of the workload.
+    #[inline]
+    fn take(&mut self, step: Step) {
+        (self.offset, self.length) = (step.offset, step.length);
+        self.purpose = Purpose::Data(step.direction);
+        self.is_stale |= step.direction == Direction::Read;
     }
 }
 

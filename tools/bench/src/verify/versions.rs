@@ -1,27 +1,52 @@
-//! Which write each unit of the device should contain: the last one issued for it.
+//! Which write each block of the device should contain: the last one issued for it.
 
 use super::Version;
 
-/// The state of one unit: 0, or number of the write and its worker.
+/// The state of one block: 0, or number of the write and its worker.
 type Entry = u64;
 
 const IN_FLIGHT: u64 = 1 << 63;
 const WORKER_SHIFT: u32 = 48;
 /// It has been read back.
 const CHECKED: u64 = 1 << 47;
-const SEQUENCE_MASK: u64 = CHECKED - 1;
+/// It is the first of what can be checked by itself: of a unit, or of a whole write.
+const FIRST: u64 = 1 << 46;
+const SEQUENCE_MASK: u64 = FIRST - 1;
 
-/// The version of every unit of some ranges, shared by all workers of a run.
+/// The units of a worker's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Units {
+    /// Bytes of each, a multiple of a block.
+    pub(crate) bytes: u32,
+    /// What is in one depends on its place in the write, so that only what has the write's begin
+    /// can be checked.
+    pub(crate) run_on: bool,
+}
+
+impl Units {
+    /// Of a write of `length` bytes, what can be checked by itself, bytes.
+    fn piece(self, length: u64) -> u64 {
+        if self.run_on { length } else { self.bytes.into() }
+    }
+
+    /// The offset of the request that the unit at `offset` belongs to, if a request is at `first`.
+    pub(crate) fn first(self, first: u64, offset: u64) -> u64 {
+        if self.run_on { first } else { offset }
+    }
+}
+
+/// The version of every block of some ranges, shared by all workers of a run.
 #[derive(Debug)]
 pub(crate) struct Versions {
-    unit: u32,
+    /// Bytes of a block: every unit has whole ones, and begins with one.
+    block: u32,
     run_seed: u64,
     sequence: u64,
     /// In ascending order, not touching each other.
     parts: Vec<Part>,
 }
 
-/// A range of adjacent units.
+/// A range of adjacent blocks.
 #[derive(Debug)]
 struct Part {
     start: u64,
@@ -30,11 +55,11 @@ struct Part {
 }
 
 impl Part {
-    /// Indices of the units of a range, as far as they are in this part.
-    fn units(&self, unit: u32, offset: u64, length: u64) -> core::ops::Range<usize> {
-        let (unit, len) = (u64::from(unit), self.entries.len() as u64);
-        let first = (offset.saturating_sub(self.start) / unit).min(len);
-        let last = (offset + length).saturating_sub(self.start).div_ceil(unit).min(len);
+    /// Indices of the blocks of a range, as far as they are in this part.
+    fn blocks(&self, block: u32, offset: u64, length: u64) -> core::ops::Range<usize> {
+        let (block, len) = (u64::from(block), self.entries.len() as u64);
+        let first = (offset.saturating_sub(self.start) / block).min(len);
+        let last = (offset + length).saturating_sub(self.start).div_ceil(block).min(len);
         first as usize..last.max(first) as usize
     }
 }
@@ -56,13 +81,13 @@ pub(crate) fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)
 }
 
 impl Versions {
-    /// Nothing written yet in `ranges`, which are [`joined`], in units of `unit` bytes.
-    pub(crate) fn new(ranges: &[(u64, u64)], unit: u32, run_seed: u64) -> Self {
+    /// Nothing written yet in `ranges`, which are [`joined`], in blocks of `block` bytes.
+    pub(crate) fn new(ranges: &[(u64, u64)], block: u32, run_seed: u64) -> Self {
         let part = |&(start, bytes): &(u64, u64)| {
-            let entries = vec![0; bytes.div_ceil(u64::from(unit)) as usize];
+            let entries = vec![0; bytes.div_ceil(u64::from(block)) as usize];
             Part { start, end: start + bytes, entries }
         };
-        Self { unit, run_seed, sequence: 0, parts: ranges.iter().map(part).collect() }
+        Self { block, run_seed, sequence: 0, parts: ranges.iter().map(part).collect() }
     }
 
     /// The parts that a range touches. A worker that does not verify may write elsewhere, which is
@@ -75,27 +100,38 @@ impl Versions {
 
     fn entries(&self, offset: u64, length: u64) -> impl Iterator<Item = &Entry> {
         let parts = self.parts[self.touched(offset, length)].iter();
-        parts.flat_map(move |part| &part.entries[part.units(self.unit, offset, length)])
+        parts.flat_map(move |part| &part.entries[part.blocks(self.block, offset, length)])
     }
 
     fn entries_mut(&mut self, offset: u64, length: u64) -> impl Iterator<Item = &mut Entry> {
-        let (touched, unit) = (self.touched(offset, length), self.unit);
+        let (touched, block) = (self.touched(offset, length), self.block);
         self.parts[touched].iter_mut().flat_map(move |part| {
-            let units = part.units(unit, offset, length);
-            &mut part.entries[units]
+            let blocks = part.blocks(block, offset, length);
+            &mut part.entries[blocks]
         })
     }
 
-    /// Whether a write to any unit of the range is in flight.
+    /// Whether a write to any block of the range is in flight.
     pub(crate) fn is_busy(&self, offset: u64, length: u64) -> bool {
         self.entries(offset, length).any(|entry| entry & IN_FLIGHT != 0)
     }
 
-    /// A new version, for a write by `worker` that is about to be issued.
-    pub(crate) fn begin(&mut self, worker: u16, offset: u64, length: u64) -> Version {
+    /// A new version, for a write by `worker` that is about to be issued; `units` if it can be
+    /// checked.
+    pub(crate) fn begin(
+        &mut self,
+        worker: u16,
+        (offset, length): (u64, u64),
+        units: Option<Units>,
+    ) -> Version {
         self.sequence += 1;
         let entry = IN_FLIGHT | u64::from(worker) << WORKER_SHIFT | self.sequence;
         self.entries_mut(offset, length).for_each(|known| *known = entry);
+        if let Some(units) = units {
+            let piece = (units.piece(length) / u64::from(self.block)).max(1) as usize;
+            let firsts = self.entries_mut(offset, length).step_by(piece);
+            firsts.for_each(|known| *known |= FIRST);
+        }
         Version { run_seed: self.run_seed, sequence: self.sequence, worker }
     }
 
@@ -109,14 +145,16 @@ impl Versions {
         self.entries_mut(offset, length).for_each(|entry| *entry = 0);
     }
 
-    /// The version that the unit at `offset` must contain, if it is known.
-    pub(crate) fn expected(&self, offset: u64) -> Option<Version> {
-        let entry = *self.entries(offset, 1).next()?;
-        let known = entry != 0 && entry & IN_FLIGHT == 0;
-        known.then_some(Version {
+    /// The version that the `length` bytes at `offset` must contain, if it is known and is all of
+    /// what can be checked from `first` on.
+    pub(crate) fn expected(&self, first: u64, (offset, length): (u64, u64)) -> Option<Version> {
+        let first = *self.entries(first, 1).next()?;
+        let known = first & FIRST != 0 && first & IN_FLIGHT == 0;
+        let is_whole = || self.entries(offset, length).all(|entry| is_of(*entry, first));
+        (known && is_whole()).then_some(Version {
             run_seed: self.run_seed,
-            sequence: entry & SEQUENCE_MASK,
-            worker: (entry >> WORKER_SHIFT) as u16,
+            sequence: first & SEQUENCE_MASK,
+            worker: worker_of(first),
         })
     }
 
@@ -127,103 +165,65 @@ impl Versions {
         known.for_each(|entry| *entry |= CHECKED);
     }
 
-    /// Whether `worker` wrote any unit of the range last and has not read it back.
-    pub(crate) fn owes(&self, worker: u16, offset: u64, length: u64) -> bool {
-        self.entries(offset, length).any(|entry| is_owed(*entry, worker))
+    /// Whether `worker` wrote any unit of the range, which was one write, last and has not read it
+    /// back.
+    pub(crate) fn owes(&self, worker: u16, units: Units, (start, length): (u64, u64)) -> bool {
+        let bytes = u64::from(units.bytes);
+        (0..length / bytes).map(|index| start + index * bytes).any(|offset| {
+            let version = self.expected(units.first(start, offset), (offset, bytes));
+            let is_checked = self.entries(offset, 1).any(|entry| entry & CHECKED != 0);
+            !is_checked && version.is_some_and(|version| version.worker == worker)
+        })
     }
 
-    /// The next range at or after `from` that `worker` wrote last and has not read back, at most
-    /// `bytes_max` long.
-    pub(crate) fn written_by(&self, worker: u16, from: u64, bytes_max: u32) -> Option<(u64, u32)> {
-        let is_mine = |entry: &Entry| is_owed(*entry, worker);
+    /// The next range of whole units at or after `from` that `worker` wrote last and has not read
+    /// back, at most `bytes_max` long; of one write if its units run on.
+    pub(crate) fn written_by(
+        &self,
+        worker: u16,
+        units: Units,
+        (from, bytes_max): (u64, u32),
+    ) -> Option<(u64, u32)> {
+        let unit = (units.bytes / self.block).max(1) as usize;
+        let most = (bytes_max / units.bytes).max(1) as usize * unit;
+        let owed = |entry: Entry| entry & (FIRST | CHECKED) == FIRST && worker_of(entry) == worker;
+        // Whole units at the begin of what is left of one write.
+        let whole = |tail: &[Entry]| match tail.first() {
+            Some(&first) if owed(first) => {
+                tail.iter().take_while(|entry| is_of(**entry, first)).count() / unit * unit
+            }
+            _ => 0,
+        };
         let first = self.parts.partition_point(|part| part.end <= from);
         self.parts[first..].iter().find_map(|part| {
-            let skip = (from.saturating_sub(part.start) / u64::from(self.unit)) as usize;
+            let skip = (from.saturating_sub(part.start) / u64::from(self.block)) as usize;
             let tail = part.entries.get(skip..)?;
-            let first = tail.iter().position(is_mine)?;
-            let units_max = (bytes_max / self.unit).max(1) as usize;
-            let count = tail[first..].iter().take(units_max).take_while(|e| is_mine(e)).count();
-            let offset = part.start + (skip + first) as u64 * u64::from(self.unit);
-            Some((offset, count as u32 * self.unit))
+            let up_to = |at: usize| &tail[at..(at + most).min(tail.len())];
+            let first = (0..tail.len()).find(|&at| whole(up_to(at)) > 0)?;
+            let tail = up_to(first);
+            let mut count = whole(tail);
+            while !units.run_on {
+                match whole(&tail[count..]) {
+                    0 => break,
+                    more => count += more,
+                }
+            }
+            let offset = part.start + (skip + first) as u64 * u64::from(self.block);
+            Some((offset, count as u32 * self.block))
         })
     }
 }
 
-/// Whether `worker` wrote a unit last and has not read it back.
-fn is_owed(entry: Entry, worker: u16) -> bool {
-    entry != 0 && entry & CHECKED == 0 && (entry & !IN_FLIGHT) >> WORKER_SHIFT == u64::from(worker)
+/// The worker of the write.
+fn worker_of(entry: Entry) -> u16 {
+    ((entry & !IN_FLIGHT) >> WORKER_SHIFT) as u16
+}
+
+/// Whether both are of the same write, and in the same state.
+fn is_of(entry: Entry, other: Entry) -> bool {
+    const MARKS: u64 = CHECKED | FIRST;
+    entry & !MARKS == other & !MARKS
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_write_counts() {
-        let mut versions = Versions::new(&[(8192, 65_536)], 4096, 9);
-        assert_eq!(versions.expected(8192), None);
-        versions.begin(0, 8192, 8192);
-        assert!(versions.is_busy(12_288, 4096) && !versions.is_busy(16_384, 4096));
-        assert_eq!(versions.expected(8192), None);
-        versions.finish(8192, 8192);
-        let second = versions.begin(1, 12_288, 4096);
-        versions.finish(12_288, 4096);
-        assert_eq!(versions.expected(8192).map(|v| v.sequence), Some(1));
-        assert_eq!(versions.expected(12_288), Some(second));
-        versions.forget(8192, 4096);
-        assert_eq!(versions.expected(8192), None);
-    }
-
-    #[test]
-    fn what_was_read_back_is_owed_again_when_it_is_written() {
-        let mut versions = Versions::new(&[(0, 65_536)], 4096, 9);
-        for offset in [0, 4096, 8192] {
-            versions.begin(3, offset, 4096);
-            versions.finish(offset, 4096);
-        }
-        versions.checked(0, 8192);
-        assert_eq!(versions.written_by(3, 0, 65_536), Some((8192, 4096)));
-        assert!(!versions.owes(3, 4096, 4096) && versions.owes(3, 4096, 8192));
-        assert_eq!(versions.expected(4096).map(|v| (v.worker, v.sequence)), Some((3, 2)));
-        let version = versions.begin(3, 4096, 4096);
-        versions.checked(4096, 4096);
-        versions.finish(4096, 4096);
-        assert_eq!((version.sequence, versions.expected(4096)), (4, Some(version)));
-        assert_eq!(versions.written_by(3, 0, 65_536), Some((4096, 8192)));
-    }
-
-    #[test]
-    fn written_ranges_are_found_by_worker() {
-        let mut versions = Versions::new(&[(0, 65_536)], 4096, 9);
-        for (worker, offset, length) in [(0, 4096, 12_288), (1, 8192, 4096), (0, 40_960, 4096)] {
-            versions.begin(worker, offset, length);
-            versions.finish(offset, length);
-        }
-        assert_eq!(versions.written_by(0, 0, 65_536), Some((4096, 4096)));
-        assert_eq!(versions.written_by(0, 8192, 65_536), Some((12_288, 4096)));
-        assert_eq!(versions.written_by(0, 16_384, 65_536), Some((40_960, 4096)));
-        assert_eq!(versions.written_by(0, 45_056, 65_536), None);
-        assert_eq!(versions.written_by(1, 0, 65_536), Some((8192, 4096)));
-    }
-
-    #[test]
-    fn ranges_far_apart_need_room_for_themselves_alone() {
-        let far = 1 << 50;
-        let ranges = [(far, 8192), (8192, 8192), (12_288, 8192), (far + 8192, 4096), (0, 4096)];
-        let ranges = joined(ranges.into_iter());
-        assert_eq!(ranges, [(0, 4096), (8192, 12_288), (far, 12_288)]);
-        let mut versions = Versions::new(&ranges, 4096, 9);
-        assert_eq!(versions.parts.iter().map(|part| part.entries.len()).sum::<usize>(), 7);
-        // Over a gap, and into one.
-        versions.begin(2, 0, 12_288);
-        versions.begin(2, far + 8192, 8192);
-        assert!(versions.is_busy(4096, 8192) && !versions.is_busy(4096, 4096));
-        versions.finish(0, far + 65_536);
-        assert_eq!(versions.expected(4096), None);
-        assert_eq!(versions.expected(8192).map(|v| v.sequence), Some(1));
-        assert_eq!(versions.written_by(2, 0, 65_536), Some((0, 4096)));
-        assert_eq!(versions.written_by(2, 4096, 65_536), Some((8192, 4096)));
-        assert_eq!(versions.written_by(2, 12_288, 65_536), Some((far + 8192, 4096)));
-        assert_eq!(versions.written_by(2, far + 12_288, 65_536), None);
-    }
-}
+mod tests;

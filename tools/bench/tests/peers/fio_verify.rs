@@ -161,3 +161,233 @@ fn layouts_and_patterns_are_fios() {
         assert_eq!(ours("read"), None, "{options}");
     }
 }
+
+/// A disk of 1 MiB in a folder of its own, for jobs of fio and of ours.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Self {
+        let disk = Self(tempfile::tempdir().unwrap());
+        disk.fill(0);
+        disk
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.0.path().join("disk")
+    }
+
+    fn fill(&self, content: u8) {
+        std::fs::write(self.path(), vec![content; SIZE as usize]).unwrap();
+    }
+
+    fn content(&self) -> Vec<u8> {
+        std::fs::read(self.path()).unwrap()
+    }
+
+    /// A job file whose first job begins with `jobs`.
+    fn text(&self, jobs: &str) -> String {
+        let disk = self.path();
+        format!("[global]\nioengine=psync\nfilename={}\n[a]\n{jobs}\n", disk.display())
+    }
+
+    /// Whether fio is content; `None` without fio.
+    fn fio(&self, jobs: &str) -> Option<bool> {
+        let file = self.0.path().join("jobs.fio");
+        std::fs::write(&file, self.text(jobs)).unwrap();
+        match Command::new("fio").current_dir(self.0.path()).arg(&file).output() {
+            Ok(output) => Some(output.status.success()),
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "fio: {error}");
+                eprintln!("skipped: fio: {error}");
+                None
+            }
+        }
+    }
+
+    fn ours(&self, jobs: &str) -> bool {
+        let Ok(file) = JobFile::parse(&self.text(jobs), Path::new("jobs.fio"), &[]) else {
+            return false;
+        };
+        let clock = RealClock::new();
+        let options = FileOptions { create_size: None, block_size: 512, memory_len: 1 << 20 };
+        let mut lanes = [File::open(&self.path(), options, clock.clone()).unwrap()];
+        let Ok(played) = play::play(&mut lanes, &clock, &file, PlayOptions::default()) else {
+            return false;
+        };
+        played.jobs.iter().all(|job| job.failure.is_none())
+    }
+
+    /// The lengths in all headers.
+    fn header_lengths(&self) -> std::collections::BTreeSet<u32> {
+        let content = self.content();
+        let headers = content.chunks(512).filter(|it| it.starts_with(&[0xca, 0xac]));
+        headers.map(|it| u32::from_le_bytes(it[4..8].try_into().unwrap())).collect()
+    }
+}
+
+#[test]
+fn headers_are_as_far_apart_as_fios() {
+    let disk = Disk::new();
+    for (job, lengths) in [
+        ("rw=write\nbs=4k\noffset=1k\nsize=64k", &[4096][..]),
+        ("rw=randwrite\nbs=4k\noffset=512\nsize=64k", &[4096]),
+        ("rw=randrw\nbs=4k,16k\nsize=1m", &[16_384]),
+        ("rw=randwrite\nbs=64k\nba=4k\nsize=256k", &[65_536]),
+        ("rw=write\nbs=64k\nsize=256k\nnumjobs=2\noffset_increment=260k", &[65_536]),
+        (
+            "rw=write\nbs=16k\nsize=256k\nzonemode=strided\nzonesize=32k\nzonerange=32k\n\
+             zoneskip=4k",
+            &[16_384],
+        ),
+        ("rw=write:4k\nbs=16k\nsize=256k", &[16_384]),
+        ("rw=randwrite\nbssplit=8k/50:12k/50\nsize=240k", &[4096]),
+        ("rw=write\nbsrange=8k-32k\nsize=256k\nverify_interval=4k", &[4096]),
+        ("rw=write\nbs=4k\nsize=64k\nverify_interval=1536", &[4096]),
+        ("rw=write\nbs=6k\nsize=96k\nverify_interval=4k", &[6144]),
+        ("rw=write\nbs=4k\nsize=64k\nverify_interval=3000", &[4096]),
+        ("rw=write\nbs=4k\nsize=64k\nverify_interval=16k", &[4096]),
+        (
+            "rw=write\nbs=4k\nsize=64k\n[b]\nrw=write\nbs=64k\noffset=512k\nsize=256k\n\
+             verify=crc32c\ndo_verify=0",
+            &[4096, 65_536],
+        ),
+    ] {
+        let job = format!("verify=crc32c\ndo_verify=0\n{job}");
+        disk.fill(0);
+        let Some(good) = disk.fio(&job) else { return };
+        let theirs = disk.header_lengths();
+        disk.fill(0);
+        assert!(good && disk.ours(&job), "{job}");
+        assert_eq!(disk.header_lengths(), theirs, "{job}");
+        assert_eq!(theirs.into_iter().collect::<Vec<_>>(), lengths, "{job}");
+    }
+}
+
+/// What either wrote both read, or neither.
+#[test]
+fn both_read_the_same() {
+    let disk = Disk::new();
+    for (writes, reads, good) in [
+        // Each job has headers of its own.
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=crc32c\n[b]\nrw=write\nbs=64k\noffset=64k\n\
+             size=512k\nverify=crc32c\ndo_verify=0",
+            "rw=read\nbs=4k\nsize=64k\nverify=crc32c\n[b]\nrw=read\nbs=64k\noffset=64k\n\
+             size=512k\nverify=crc32c",
+            true,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=crc32c",
+            "rw=read\nbs=16k\nsize=64k\nverify=crc32c",
+            false,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=crc32c",
+            "rw=read\nbs=16k\nsize=64k\nverify=crc32c\nverify_interval=4k",
+            true,
+        ),
+        ("rw=write\nbs=16k\nsize=64k\nverify=md5", "rw=read\nbs=4k\nsize=64k\nverify=md5", false),
+        ("rw=write\nbs=4k\nsize=64k\nverify=crc32c", "rw=read\nbs=4k\nsize=64k\nverify=meta", true),
+        ("rw=write\nbs=4k\nsize=64k\nverify=crc32c", "rw=read\nbs=4k\nsize=64k\nverify=md5", false),
+        (
+            "rw=write\nbs=1k\nsize=64k\nverify=sha3-512\nverify_interval=104",
+            "rw=read\nbs=1k\nsize=64k\nverify=sha3-512\nverify_interval=104",
+            true,
+        ),
+        // The pattern runs on through a request, and has its offset.
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=meta\nverify_pattern=0x11%o\nverify_interval=512",
+            "rw=read\nbs=4k\nsize=64k\nverify=meta\nverify_pattern=0x11%o\nverify_interval=512",
+            true,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"\nverify_interval=512",
+            "rw=read\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"",
+            true,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=%o",
+            "rw=read\nbs=8k\nsize=64k\nverify=pattern\nverify_pattern=%o",
+            false,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"",
+            "rw=read\nbs=8k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"",
+            false,
+        ),
+        // A pattern alone asks for verification, unless that is off.
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify_pattern=0xaabb",
+            "rw=read\nbs=4k\nsize=64k\nverify_pattern=0xaabb",
+            true,
+        ),
+        (
+            "rw=write\nbs=4k\nsize=64k\nverify=0\nverify_pattern=0xaabb",
+            "rw=read\nbs=4k\nsize=64k\nverify_pattern=0xaabb",
+            false,
+        ),
+    ] {
+        let writes = format!("do_verify=0\n{writes}");
+        let all = [(true, true), (true, false), (false, true), (false, false)];
+        for (fio_writes, fio_reads) in all {
+            disk.fill(1);
+            let play = |is_fio: bool, jobs: &str| match is_fio {
+                true => disk.fio(jobs),
+                false => Some(disk.ours(jobs)),
+            };
+            let Some(written) = play(fio_writes, &writes) else { return };
+            assert!(written, "{writes}, fio: {fio_writes}");
+            let read = play(fio_reads, reads);
+            assert_eq!(read, Some(good), "{writes}, {reads}: fio {fio_writes}, {fio_reads}");
+        }
+    }
+}
+
+/// With `meta` the pattern is compared, too.
+#[test]
+fn both_compare_the_pattern_behind_a_header() {
+    let disk = Disk::new();
+    for method in ["verify=meta\n", ""] {
+        let job = |rw: &str| {
+            format!("rw={rw}\nbs=8k\nsize=64k\n{method}verify_pattern=0xaa\ndo_verify=0")
+        };
+        assert!(disk.ours(&job("write")) && disk.ours(&job("read")), "{method}");
+        let mut content = disk.content();
+        content[1000] = 0xab;
+        std::fs::write(disk.path(), content).unwrap();
+        assert!(!disk.ours(&job("read")), "{method}");
+        let Some(good) = disk.fio(&job("read")) else { return };
+        assert!(!good, "{method}");
+    }
+}
+
+/// Reads back as many writes, whenever as many have not been read back yet.
+#[test]
+fn both_read_back_in_between_at_the_same_times() {
+    let disk = Disk::new();
+    let path = disk.0.path().join("log");
+    let requests = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let fields = text.lines().map(|line| line.split(' ').map(String::from).collect::<Vec<_>>());
+        let requests = fields.filter(|fields| ["read", "write"].contains(&fields[2].as_str()));
+        requests.map(|fields| fields[2..].join(" ")).collect::<Vec<_>>()
+    };
+    for backlog in [
+        "verify_backlog=8",
+        "verify_backlog=8\nverify_backlog_batch=3",
+        "verify_backlog=8\nverify_backlog_batch=1",
+        "verify_backlog=4\nverify_backlog_batch=6",
+        "verify_backlog=1",
+    ] {
+        let log = path.display();
+        let job =
+            format!("rw=write\nbs=4k\nsize=256k\nverify=crc32c\n{backlog}\nwrite_iolog={log}");
+        // fio goes on with a log that is there.
+        let _ = std::fs::remove_file(&path);
+        let Some(good) = disk.fio(&job) else { return };
+        let theirs = requests();
+        assert!(good && disk.ours(&job), "{backlog}");
+        assert_eq!(theirs.len(), 128, "{backlog}");
+        assert!(theirs == requests(), "{backlog}: {theirs:?} {:?}", requests());
+    }
+}

@@ -1,6 +1,7 @@
 //! The bench tool beside fio and blktrace, one file a subject, in one program.
 
 mod against_fio;
+mod fio_buffers;
 mod fio_counts;
 mod fio_distributions;
 mod fio_iolog;

@@ -105,9 +105,7 @@ impl Worker<'_> {
             self.end_pass();
         }
         self.free.pop();
-        let place = &mut self.slots[usize::from(slot)];
-        (place.offset, place.length) = (step.offset, step.length);
-        place.purpose = Purpose::Data(step.direction);
+        self.slots[usize::from(slot)].take(step);
         let held = Held { slot, accepted: None, is_placed: false };
         if self.is_special {
             self.held = Some(held);
@@ -115,6 +113,9 @@ impl Worker<'_> {
         }
         if step.direction == Direction::Write {
             self.flushing.count(self.job.flush_every);
+            if self.slots[usize::from(slot)].is_stale {
+                self.fill_again(slot, lane.memory(), shared);
+            }
         }
         Some(held)
     }
@@ -149,11 +150,9 @@ impl Worker<'_> {
             }
         };
         self.free.pop();
-        let place = &mut self.slots[usize::from(slot)];
-        (place.offset, place.length) = (entry.offset, entry.length);
-        place.purpose = Purpose::Data(direction);
-        self.held = Some(Held { slot, accepted: None, is_placed: false });
         let step = Step { direction, offset: entry.offset, length: entry.length };
+        self.slots[usize::from(slot)].take(step);
+        self.held = Some(Held { slot, accepted: None, is_placed: false });
         self.make_special(step, memory, clock, shared)
     }
 
@@ -186,11 +185,27 @@ impl Worker<'_> {
             let content = &mut shared.scratch[..step.length as usize];
             checking::fill_buffer(&Fill::Refill, content, mix(step.offset ^ clock.now().nanos()));
             buffers::write(memory, &place.data, content);
+        } else if step.direction == Direction::Write && place.is_stale {
+            self.fill_again(held.slot, memory, shared);
         }
         if self.zoning.is_none() {
             self.note(step, held.slot, clock);
         }
         self.next_held(memory, clock, shared)
+    }
+
+    /// Fills the data of a slot again, for all writes up to its next read. Stamps come in its place
+    /// in a worker that verifies.
+    #[cold]
+    fn fill_again(&mut self, slot: u16, memory: &DmaRegion, shared: &mut Shared) {
+        let place = &mut self.slots[usize::from(slot)];
+        place.is_stale = false;
+        if self.job.verify.is_none() {
+            let length = self.job.block_size[Direction::Write.index()].max();
+            let content = &mut shared.scratch[..length as usize];
+            buffers::fill(self.job, slot.into(), content);
+            buffers::write(memory, &place.data, content);
+        }
     }
 
     /// A request is where it is to be: counts it towards what follows from it.
