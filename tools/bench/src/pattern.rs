@@ -113,10 +113,11 @@ impl Sizes {
             BlockSize::Fixed(bytes) => Self::Fixed(*bytes),
             &BlockSize::Range { min, max } => Self::Range { min, max },
             BlockSize::Split(parts) => {
-                let mut sum = 0;
+                // As in fio each is a multiple of the smallest.
+                let (mut sum, least) = (0, size.min().max(1));
                 let sums = parts.iter().map(|&(bytes, share)| {
                     sum += share;
-                    (bytes, sum)
+                    (bytes - bytes % least, sum)
                 });
                 Self::Split(sums.collect())
             }

@@ -136,7 +136,6 @@ pub(super) fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
         };
         parts.push((block(size.trim(), base)?, share));
     }
-    let smallest = parts.iter().map(|&(size, _)| size).min().unwrap_or(1);
     let given: u32 = parts.iter().filter_map(|(_, share)| *share).fold(0, u32::saturating_add);
     let open = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
     let left = 100u32.checked_sub(given);
@@ -154,10 +153,7 @@ pub(super) fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
         });
         (size, share)
     });
-    let shared = shared.filter(|&(_, share)| share > 0);
-    // As in fio each is a multiple of the smallest.
-    let shared: Vec<(u32, u32)> =
-        shared.map(|(size, share)| (size - size % smallest, share)).collect();
+    let shared: Vec<(u32, u32)> = shared.filter(|&(_, share)| share > 0).collect();
     Ok(BlockSize::Split(shared))
 }
 
