@@ -183,14 +183,13 @@ fn block_of(writers: &[(&Worker<'_>, Units)], zones: Option<&Zones>) -> u64 {
         let align = job.align.into_iter().flatten().map(u64::from);
         let strides = job.strides.map(|strides| strides.range.saturating_add(strides.skip));
         let zone = zones.filter(|_| job.zones.is_some()).map(Zones::size);
-        let gap = match job.order {
-            Order::Sequential { gap } => gap,
-            Order::Random { .. } => 0,
+        // A sequence may end with a shorter request, and backwards it comes from the end.
+        let (gap, size) = match job.order {
+            Order::Sequential { gap } => (gap, region.size),
+            Order::Random { .. } => (0, 0),
         };
-        // Backwards a sequence comes from the end.
-        let size = (gap < 0).then_some(region.size);
-        let more = [region.offset, units.bytes.into(), gap.unsigned_abs()].into_iter();
-        let more = more.chain(align).chain(strides).chain(zone).chain(size);
+        let more = [region.offset, units.bytes.into(), gap.unsigned_abs(), size].into_iter();
+        let more = more.chain(align).chain(strides).chain(zone);
         more.chain(writes_of(job)).fold(block, gcd)
     })
 }

@@ -341,6 +341,21 @@ fn workers_share_lanes_and_lanes_keep_their_workers() {
     assert!(outcome.traces[1].iter().all(|record| record.lane == 1 && record.slot < 12));
 }
 
+/// The last request of a sequence may be shorter than a unit: all before it is read back.
+#[test]
+fn what_is_shorter_than_a_unit_is_left_out() {
+    for order in [Order::Sequential { gap: 512 }, Order::Sequential { gap: -8192 }] {
+        let mut job = Workload { order, depth: 4, ..verifying() };
+        (job.offset, job.size) = (1024, Some(250 << 10));
+        job.block_size = [(); 3].map(|()| BlockSize::Range { min: 4096, max: 16_384 });
+        let (outcome, _) = play_one(&[job], Fault::None);
+        let worker = &outcome.workers[0];
+        let verified = worker.verified.as_ref().unwrap();
+        assert_eq!((worker.failure, verified.mismatches), (None, 0), "{:?}", verified.first);
+        assert!(verified.bytes > 64 << 10, "{}", verified.bytes);
+    }
+}
+
 /// What a read left in a buffer is not written: the writes write what they wrote at first.
 #[test]
 fn writes_between_reads_write_what_they_should() {

@@ -202,11 +202,9 @@ impl Versions {
             let first = (0..tail.len()).find(|&at| whole(up_to(at)) > 0)?;
             let tail = up_to(first);
             let mut count = whole(tail);
-            while !units.run_on {
-                match whole(&tail[count..]) {
-                    0 => break,
-                    more => count += more,
-                }
+            let behind = |count: usize| if units.run_on { 0 } else { whole(&tail[count..]) };
+            while let more @ 1.. = behind(count) {
+                count += more;
             }
             let offset = part.start + (skip + first) as u64 * u64::from(self.block);
             Some((offset, count as u32 * self.block))
