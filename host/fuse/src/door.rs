@@ -526,7 +526,7 @@ impl Filesystem for Door {
         }
     }
 
-    // Whatever follows changes something; a read-only mount never gets here.
+    // Whatever follows changes something; of a read-only mount only syncs get here.
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
         let _guard = PanicGuard(self);
@@ -681,6 +681,10 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let _guard = PanicGuard(self);
+        if self.store.is_fixed() {
+            // There is nothing to write: the kernel need not ask again.
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.inode(number);
         let synced = self.store.change(|fs| match datasync {
             true => fs.sync_data(Some(inode)),
@@ -691,6 +695,9 @@ impl Filesystem for Door {
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let _guard = PanicGuard(self);
+        if self.store.is_fixed() {
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.inode(number);
         reply_done(self.store.change(|fs| fs.sync(Some(inode))), reply);
     }

@@ -1,0 +1,44 @@
+//! FUSE mounts: errors and rights are those of Linux's own file systems.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use flysch_fuse::{FuseOptions, Mounted, Shared};
+use flysch_tests::writable::START;
+use flysch_vfs::Memory;
+use tempfile::TempDir;
+
+fn options() -> FuseOptions {
+    FuseOptions { source: "access".into(), ..FuseOptions::default() }
+}
+
+/// A mount for everybody, where it is, and the folder around it.
+fn mount(fs: Shared) -> Option<(TempDir, PathBuf, Mounted)> {
+    if !Path::new("/dev/fuse").exists() || !crate::image_common::is_root() {
+        println!("skipped: there is no /dev/fuse, or this is not root");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let at = folder.path().join("mount");
+    std::fs::create_dir(&at).unwrap();
+    let mounted = flysch_fuse::mount_read_write(fs, &at, &options()).unwrap();
+    Some((folder, at, mounted))
+}
+
+#[test]
+fn a_read_only_mount_has_nothing_to_sync() {
+    let fs: Shared = Arc::new(RwLock::new(Memory::new(1 << 20, START)));
+    let Some((_folder, at, mounted)) = mount(fs) else { return };
+    mounted.unmount().unwrap();
+    let fs = Arc::new(Memory::new(1 << 20, START));
+    let mounted = flysch_fuse::mount(fs, &at, &options()).unwrap();
+    for _ in 0..2 {
+        let directory = File::open(&at).unwrap();
+        directory.sync_all().unwrap();
+        directory.sync_data().unwrap();
+    }
+    mounted.unmount().unwrap();
+}
