@@ -50,6 +50,8 @@ thread_local! {
 pub(crate) struct Door {
     pub(crate) store: Store,
     root: Inode,
+    /// Longest name, bytes.
+    name_max: usize,
     on_panic: io::PipeWriter,
 }
 
@@ -131,8 +133,10 @@ fn device(attributes: &Attributes) -> u32 {
 }
 
 impl Door {
-    pub(crate) fn new(store: Store, root: Inode, on_panic: io::PipeWriter) -> Self {
-        Self { store, root, on_panic }
+    pub(crate) fn new(store: Store, on_panic: io::PipeWriter) -> Self {
+        let statistics = store.read(|fs| fs.statistics());
+        let (root, name_max) = (statistics.root, statistics.name_max as usize);
+        Self { store, root, name_max, on_panic }
     }
 
     /// The kernel calls the root 1. A file with the number 1 gets the root's number instead.
@@ -268,6 +272,10 @@ impl Filesystem for Door {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _guard = PanicGuard(self);
+        // Every call that names a file begins here, and the kernel knows no limit.
+        if name.len() > self.name_max {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
         let (found, attributes) = self.store.read(|fs| {
             let found = fs.lookup(self.inode(parent), name.as_bytes());
             (found, found.and_then(|inode| fs.attributes(inode)))

@@ -125,9 +125,9 @@ pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
 }
 
 fn start(store: Store, at: &Path, options: &FuseOptions) -> io::Result<Mounted> {
-    let statistics = store.read(|fs| fs.statistics());
-    let door = |waker| Ok(Door::new(store.clone(), statistics.root, waker));
-    start_session(at, options, Some(&store), statistics.format, door)
+    let format = store.read(|fs| fs.statistics().format);
+    let door = |waker| Ok(Door::new(store.clone(), waker));
+    start_session(at, options, Some(&store), format, door)
 }
 
 /// Mounts the file system made by `door`; `store` is what is behind it, if it is a file system.

@@ -1,13 +1,15 @@
 //! FUSE mounts: errors and rights are those of Linux's own file systems.
 
 use std::fs::{File, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use flysch_fuse::{FuseOptions, Mounted, Shared};
-use flysch_tests::writable::START;
+use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 fn options() -> FuseOptions {
@@ -26,6 +28,35 @@ fn mount(fs: Shared) -> Option<(TempDir, PathBuf, Mounted)> {
     std::fs::create_dir(&at).unwrap();
     let mounted = flysch_fuse::mount_read_write(fs, &at, &options()).unwrap();
     Some((folder, at, mounted))
+}
+
+fn number<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn names_that_are_too_long_are_no_missing_ones() {
+    let file_systems: [(Shared, usize); 3] = [
+        (Arc::new(RwLock::new(Memory::new(1 << 20, START))), 255),
+        (Arc::new(RwLock::new(ubifs(64))), 255),
+        (Arc::new(RwLock::new(jffs2(16))), 254),
+    ];
+    for (fs, longest) in file_systems {
+        let Some((_folder, at, mounted)) = mount(fs) else { return };
+        for (len, expected) in [(longest, Errno::NOENT), (longest + 1, Errno::NAMETOOLONG)] {
+            let name = at.join("n".repeat(len));
+            let found = [
+                number(std::fs::symlink_metadata(&name)),
+                number(std::fs::remove_file(&name)),
+                number(std::fs::remove_dir(&name)),
+                number(std::fs::rename(&name, at.join("new"))),
+                number(std::fs::hard_link(&name, at.join("new"))),
+                number(File::open(&name)),
+            ];
+            assert_eq!(found, [Some(expected.raw_os_error()); 6], "{len} of {longest}");
+        }
+        mounted.unmount().unwrap();
+    }
 }
 
 #[test]
