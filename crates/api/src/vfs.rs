@@ -407,6 +407,14 @@ pub trait FileSystem {
     ///
     /// [`FsError::BufferTooSmall`] gives the length needed.
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError>;
+
+    /// Whether files can have POSIX access lists: the extended attributes `system.posix_acl_access`
+    /// and, for directories, `system.posix_acl_default`, in the form that Linux gives them. A list
+    /// then follows the permissions that [`FileSystemMut::set_attributes`] sets. Checking lists,
+    /// and passing them on to new files, is up to the caller.
+    fn has_access_lists(&self) -> bool {
+        false
+    }
 }
 
 /// The attributes of a new file.

@@ -2,6 +2,8 @@
 
 /// The attribute that also determines a file's permissions.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The attribute of a directory that determines the access lists of new files in it.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// `POSIX_ACL_XATTR_VERSION` (`posix_acl_xattr.h`).
 const VERSION: u32 = 2;

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use flysch_api::flash::FlashError;
 use flysch_api::vfs::{
     Attributes, Changes, DeviceNumber, FileFlags, FileKind, FileSystem, FsError, Inode, Timestamp,
     XattrChange,
@@ -21,8 +20,10 @@ use fuser::{
 };
 
 use crate::PANIC;
+use crate::errno::errno;
 use crate::store::Store;
 use crate::wanted::{self, Wanted};
+use crate::xattr;
 
 /// How long the kernel may cache names and attributes: nothing changes except through it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -52,6 +53,8 @@ pub(crate) struct Door {
     root: Inode,
     /// Longest name, bytes.
     name_max: usize,
+    /// Files can have access lists.
+    has_lists: bool,
     on_panic: io::PipeWriter,
 }
 
@@ -63,34 +66,6 @@ impl Drop for PanicGuard<'_> {
         if std::thread::panicking() {
             let _ = (&self.0.on_panic).write_all(&[PANIC]);
         }
-    }
-}
-
-fn errno(error: FsError) -> Errno {
-    match error {
-        FsError::NotFound => Errno::ENOENT,
-        FsError::NoAttribute => Errno::ENODATA,
-        FsError::NotDirectory => Errno::ENOTDIR,
-        FsError::IsDirectory => Errno::EISDIR,
-        FsError::NoContent => Errno::EINVAL,
-        FsError::BufferTooSmall(_) => Errno::ERANGE,
-        FsError::Encrypted => Errno::from_i32(libc::ENOKEY),
-        FsError::Unsupported(_) => Errno::EOPNOTSUPP,
-        FsError::Exists => Errno::EEXIST,
-        FsError::NotEmpty => Errno::ENOTEMPTY,
-        FsError::NoSpace => Errno::ENOSPC,
-        FsError::ReadOnly | FsError::Medium { source: FlashError::ReadOnly(_), .. } => Errno::EROFS,
-        FsError::NameTooLong => Errno::ENAMETOOLONG,
-        FsError::CrossDevice => Errno::EXDEV,
-        FsError::TooManyLinks => Errno::EMLINK,
-        FsError::FileTooLarge => Errno::EFBIG,
-        FsError::Invalid(_) => Errno::EINVAL,
-        FsError::Protected(_) => Errno::EPERM,
-        // The file that holds the image cannot grow: that can be helped, and says how.
-        FsError::Medium {
-            source: FlashError::Os(number @ (libc::ENOSPC | libc::EDQUOT)), ..
-        } => Errno::from_i32(number),
-        _ => Errno::EIO,
     }
 }
 
@@ -134,9 +109,9 @@ fn device(attributes: &Attributes) -> u32 {
 
 impl Door {
     pub(crate) fn new(store: Store, on_panic: io::PipeWriter) -> Self {
-        let statistics = store.read(|fs| fs.statistics());
+        let (statistics, has_lists) = store.read(|fs| (fs.statistics(), fs.has_access_lists()));
         let (root, name_max) = (statistics.root, statistics.name_max as usize);
-        Self { store, root, name_max, on_panic }
+        Self { store, root, name_max, has_lists, on_panic }
     }
 
     /// The kernel calls the root 1. A file with the number 1 gets the root's number instead.
@@ -237,7 +212,10 @@ impl Door {
         change: XattrChange<'_>,
         reply: ReplyEmpty,
     ) {
-        reply_done(self.set_xattr(self.inode(number), name.as_bytes(), change), reply);
+        match xattr::check_name(name.as_bytes(), self.has_lists) {
+            Ok(name) => reply_done(self.set_xattr(self.inode(number), name, change), reply),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn reply_value(size: u32, value: &[u8], reply: ReplyXattr) {
@@ -486,12 +464,16 @@ impl Filesystem for Door {
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _guard = PanicGuard(self);
+        let name = match xattr::check_name(name.as_bytes(), self.has_lists) {
+            Ok(name) => name,
+            Err(error) => return reply.error(errno(error)),
+        };
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < VALUE_MAX {
                 buffer.resize(VALUE_MAX, 0);
             }
             let inode = self.inode(number);
-            match self.store.read(|fs| fs.read_xattr(inode, name.as_bytes(), buffer)) {
+            match self.store.read(|fs| fs.read_xattr(inode, name, buffer)) {
                 Ok(len) => Self::reply_value(size, &buffer[..len], reply),
                 Err(error) => reply.error(errno(error)),
             }
@@ -769,6 +751,3 @@ fn seek(fs: &dyn FileSystem, inode: Inode, offset: i64, whence: i32) -> Result<i
     };
     i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
 }
-
-#[cfg(test)]
-mod tests;

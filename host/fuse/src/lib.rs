@@ -16,9 +16,11 @@ mod acl;
 mod change;
 pub mod disks;
 mod door;
+mod errno;
 mod signal;
 mod store;
 mod wanted;
+mod xattr;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

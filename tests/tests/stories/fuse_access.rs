@@ -9,8 +9,11 @@ use std::sync::{Arc, RwLock};
 use flysch_fuse::{FuseOptions, Mounted, Shared};
 use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use tempfile::TempDir;
+
+const ACCESS: &str = "system.posix_acl_access";
 
 fn options() -> FuseOptions {
     FuseOptions { source: "access".into(), ..FuseOptions::default() }
@@ -28,6 +31,25 @@ fn mount(fs: Shared) -> Option<(TempDir, PathBuf, Mounted)> {
     std::fs::create_dir(&at).unwrap();
     let mounted = flysch_fuse::mount_read_write(fs, &at, &options()).unwrap();
     Some((folder, at, mounted))
+}
+
+/// An access list of tags, rights and, for users and groups, numbers.
+fn list(entries: &[(u8, u8, u32)]) -> Vec<u8> {
+    let mut list = vec![2, 0, 0, 0];
+    for (tag, allowed, id) in entries {
+        list.extend([*tag, 0, *allowed, 0]);
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+const NO_ID: u32 = u32::MAX;
+
+fn value(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; 4096];
+    let len = getxattr(path, name, &mut value)?;
+    value.truncate(len);
+    Ok(value)
 }
 
 fn number<T>(result: io::Result<T>) -> Option<i32> {
@@ -72,4 +94,29 @@ fn a_read_only_mount_has_nothing_to_sync() {
         directory.sync_data().unwrap();
     }
     mounted.unmount().unwrap();
+}
+
+#[test]
+fn attributes_of_other_namespaces_are_not_supported() {
+    let file_systems: [(Shared, bool); 2] =
+        [(Arc::new(RwLock::new(ubifs(64))), false), (Arc::new(RwLock::new(jffs2(16))), true)];
+    for (fs, has_lists) in file_systems {
+        let Some((_folder, at, mounted)) = mount(fs) else { return };
+        let path = at.join("file");
+        std::fs::write(&path, "").unwrap();
+        let minimal = list(&[(1, 6, NO_ID), (4, 4, NO_ID), (0x20, 4, NO_ID)]);
+        for name in ["foo.a", "system.foo", "user", ACCESS] {
+            if has_lists && name == ACCESS {
+                continue;
+            }
+            let refused = Err(Errno::OPNOTSUPP);
+            assert_eq!(setxattr(&path, name, &minimal, XattrFlags::empty()), refused, "{name}");
+            assert_eq!(value(&path, name).map(drop), refused, "{name}");
+            assert_eq!(removexattr(&path, name), refused, "{name}");
+        }
+        setxattr(&path, "user.a", b"1", XattrFlags::empty()).unwrap();
+        assert_eq!(value(&path, "user.b"), Err(Errno::NODATA));
+        assert_eq!(removexattr(&path, "user.a"), Ok(()));
+        mounted.unmount().unwrap();
+    }
 }

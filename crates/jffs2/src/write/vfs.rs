@@ -64,6 +64,10 @@ impl<F: Flash> FileSystem for Jffs2Mut<F> {
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self.inodes()).read_xattr(inode, name, buffer)
     }
+
+    fn has_access_lists(&self) -> bool {
+        true
+    }
 }
 
 impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
