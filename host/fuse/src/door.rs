@@ -480,13 +480,16 @@ impl Filesystem for Door {
         });
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let _guard = PanicGuard(self);
         let mut names = vec![];
+        let is_root = request.uid() == 0;
         let listed = self.store.read(|fs| {
             fs.list_xattrs(self.inode(number), &mut |name| {
-                names.extend_from_slice(name);
-                names.push(0);
+                if is_root || !name.starts_with(xattr::TRUSTED) {
+                    names.extend_from_slice(name);
+                    names.push(0);
+                }
             })
         });
         match listed {

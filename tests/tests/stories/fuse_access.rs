@@ -1,5 +1,6 @@
 //! FUSE mounts: errors and rights are those of Linux's own file systems.
 
+use std::ffi::CStr;
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +10,12 @@ use std::sync::{Arc, RwLock};
 use flysch_fuse::{FuseOptions, Mounted, Shared};
 use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
 const ACCESS: &str = "system.posix_acl_access";
+const NOBODY: u32 = 65534;
 
 fn options() -> FuseOptions {
     FuseOptions { source: "access".into(), ..FuseOptions::default() }
@@ -31,6 +33,19 @@ fn mount(fs: Shared) -> Option<(TempDir, PathBuf, Mounted)> {
     std::fs::create_dir(&at).unwrap();
     let mounted = flysch_fuse::mount_read_write(fs, &at, &options()).unwrap();
     Some((folder, at, mounted))
+}
+
+/// Runs in a thread that has no rights but those of `nobody`.
+fn as_nobody<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let body = || {
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        run()
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap())
 }
 
 /// An access list of tags, rights and, for users and groups, numbers.
@@ -119,4 +134,27 @@ fn attributes_of_other_namespaces_are_not_supported() {
         assert_eq!(removexattr(&path, "user.a"), Ok(()));
         mounted.unmount().unwrap();
     }
+}
+
+#[test]
+fn only_root_sees_the_names_of_trusted_attributes() {
+    let fs: Shared = Arc::new(RwLock::new(jffs2(16)));
+    let Some((_folder, at, mounted)) = mount(fs) else { return };
+    let path = at.join("file");
+    std::fs::write(&path, "").unwrap();
+    setxattr(&path, "trusted.a", b"1", XattrFlags::empty()).unwrap();
+    setxattr(&path, "user.a", b"1", XattrFlags::empty()).unwrap();
+    let names = || {
+        let mut names = vec![0; 100];
+        let len = listxattr(&path, &mut names).unwrap();
+        let mut names: Vec<_> = names[..len]
+            .split_inclusive(|byte| *byte == 0)
+            .map(|name| CStr::from_bytes_with_nul(name).unwrap().to_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["trusted.a", "user.a"]);
+    assert_eq!(as_nobody(names), ["user.a"]);
+    mounted.unmount().unwrap();
 }
