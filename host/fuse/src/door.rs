@@ -20,6 +20,7 @@ use fuser::{
 };
 
 use crate::PANIC;
+use crate::acl;
 use crate::errno::errno;
 use crate::store::Store;
 use crate::wanted::{self, Wanted};
@@ -55,6 +56,8 @@ pub(crate) struct Door {
     name_max: usize,
     /// Files can have access lists.
     has_lists: bool,
+    /// The kernel checks them, and new files get those that their directory has for them.
+    pub(crate) checks_lists: bool,
     on_panic: io::PipeWriter,
 }
 
@@ -108,10 +111,12 @@ fn device(attributes: &Attributes) -> u32 {
 }
 
 impl Door {
-    pub(crate) fn new(store: Store, on_panic: io::PipeWriter) -> Self {
+    /// `is_checked` says whether the kernel checks permissions.
+    pub(crate) fn new(store: Store, is_checked: bool, on_panic: io::PipeWriter) -> Self {
         let (statistics, has_lists) = store.read(|fs| (fs.statistics(), fs.has_access_lists()));
         let (root, name_max) = (statistics.root, statistics.name_max as usize);
-        Self { store, root, name_max, has_lists, on_panic }
+        let checks_lists = has_lists && is_checked;
+        Self { store, root, name_max, has_lists, checks_lists, on_panic }
     }
 
     /// The kernel calls the root 1. A file with the number 1 gets the root's number instead.
@@ -242,6 +247,9 @@ impl Filesystem for Door {
             // An older kernel works without.
             let _ = config.add_capabilities(flag);
         }
+        // Where the kernel checks lists it must leave the umask to us: a default list replaces it.
+        let lists = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        self.checks_lists = self.checks_lists && config.add_capabilities(lists).is_ok();
         if let Err(most) = config.set_max_readahead(u32::MAX) {
             let _ = config.set_max_readahead(most);
         }
@@ -475,6 +483,10 @@ impl Filesystem for Door {
             let inode = self.inode(number);
             match self.store.read(|fs| fs.read_xattr(inode, name, buffer)) {
                 Ok(len) => Self::reply_value(size, &buffer[..len], reply),
+                // A list that cannot be read lets nobody in but the owner, and root.
+                Err(FsError::Damaged { .. }) if self.checks_lists && name == acl::ACCESS => {
+                    reply.error(Errno::EACCES);
+                }
                 Err(error) => reply.error(errno(error)),
             }
         });
@@ -563,7 +575,7 @@ impl Filesystem for Door {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
@@ -573,7 +585,7 @@ impl Filesystem for Door {
             FileKind::CharacterDevice | FileKind::BlockDevice => DeviceNumber::from_new(device),
             _ => DeviceNumber::default(),
         };
-        let wanted = Wanted { kind, permissions: mode, device, target: &[] };
+        let wanted = Wanted { kind, permissions: mode, umask, device, target: &[] };
         self.reply_made(self.make(request, self.inode(parent), name, &wanted), reply);
     }
 
@@ -583,13 +595,14 @@ impl Filesystem for Door {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let _guard = PanicGuard(self);
         let wanted = Wanted {
             kind: FileKind::Directory,
             permissions: mode,
+            umask,
             device: DeviceNumber::default(),
             target: &[],
         };
@@ -608,6 +621,7 @@ impl Filesystem for Door {
         let wanted = Wanted {
             kind: FileKind::Symlink,
             permissions: 0o777,
+            umask: 0,
             device: DeviceNumber::default(),
             target: target.as_os_str().as_bytes(),
         };
