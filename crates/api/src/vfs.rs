@@ -407,6 +407,14 @@ pub trait FileSystem {
     ///
     /// [`FsError::BufferTooSmall`] gives the length needed.
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError>;
+
+    /// Whether files can have POSIX access lists: the extended attributes `system.posix_acl_access`
+    /// and, for directories, `system.posix_acl_default`, in the form that Linux gives them. A list
+    /// then follows the permissions that [`FileSystemMut::set_attributes`] sets. Checking lists,
+    /// and passing them on to new files, is up to the caller.
+    fn has_access_lists(&self) -> bool {
+        false
+    }
 }
 
 /// The attributes of a new file.
@@ -503,6 +511,33 @@ pub trait FileSystemMut: FileSystem {
         file: &NewFile<'_>,
         now: Timestamp,
     ) -> Result<Inode, FsError>;
+
+    /// As [`create`](Self::create), at a directory and a name in it, with extended attributes: full
+    /// names and values, each name once.
+    ///
+    /// Unless a format does better, they are set one after the other, and a power cut may leave the
+    /// file with some of them.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create) and [`set_xattr`](Self::set_xattr); there is no new file then.
+    fn create_with_xattrs(
+        &mut self,
+        at: (Inode, &[u8]),
+        file: &NewFile<'_>,
+        xattrs: &[(&[u8], &[u8])],
+        now: Timestamp,
+    ) -> Result<Inode, FsError> {
+        let (directory, name) = at;
+        let inode = self.create(directory, name, file, now)?;
+        for (xattr, value) in xattrs {
+            if let Err(error) = self.set_xattr(inode, xattr, XattrChange::Create(value), now) {
+                self.remove(directory, name, now)?;
+                self.forget(inode)?;
+                return Err(error);
+            }
+        }
+        Ok(inode)
+    }
 
     /// Gives `inode` one more name.
     ///

@@ -263,4 +263,8 @@ impl<F: Flash> FileSystem for Jffs2<F> {
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self).read_xattr(inode, name, buffer)
     }
+
+    fn has_access_lists(&self) -> bool {
+        true
+    }
 }

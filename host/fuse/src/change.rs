@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use flysch_api::finding::Place;
 use flysch_api::vfs::{
-    Attributes, Changes, FileFlags, FileKind, FileSystemMut, FsError, Inode, NewFile, Rename,
-    XattrChange,
+    Attributes, Changes, Damage, FileFlags, FileKind, FileSystem, FileSystemMut, FsError, Inode,
+    NewFile, Rename, XattrChange,
 };
 use fuser::{RenameFlags, Request};
 
-use crate::acl;
+use crate::acl::{self, Inherited};
 use crate::door::Door;
 use crate::wanted::{Wanted, now};
 
@@ -19,6 +20,27 @@ const SET_GROUP_ID: u16 = 0o2000;
 /// Whether names of a directory are written synchronously.
 fn is_dirsync(directory: &Attributes) -> bool {
     directory.flags.intersects(FileFlags::DIRSYNC.with(FileFlags::SYNC))
+}
+
+/// A default list without the entries that every list has.
+const INVALID_LIST: FsError = FsError::Damaged {
+    structure: "default access list",
+    place: Place { peb: None, leb: None, offset: None },
+    cause: Damage::Field("entries"),
+};
+
+/// The access list of a directory for new files in it.
+fn default_list(fs: &dyn FileSystem, directory: Inode) -> Result<Option<Vec<u8>>, FsError> {
+    match fs.read_xattr(directory, acl::DEFAULT, &mut []) {
+        Err(FsError::BufferTooSmall(len)) => {
+            let mut list = vec![0; len];
+            fs.read_xattr(directory, acl::DEFAULT, &mut list)?;
+            // One without entries counts as none.
+            Ok(Some(list).filter(|list| list.len() > acl::HEADER_SIZE))
+        }
+        Err(FsError::NoAttribute) | Ok(_) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Door {
@@ -98,6 +120,23 @@ impl Door {
                     permissions |= SET_GROUP_ID;
                 }
             }
+            let default = match wanted.kind {
+                // A symlink has neither lists nor permissions of its own.
+                FileKind::Symlink => None,
+                _ if self.checks_lists => default_list(fs, directory)?,
+                _ => None,
+            };
+            let Inherited { permissions, lists } = match default {
+                Some(list) => {
+                    let is_directory = wanted.kind == FileKind::Directory;
+                    acl::inherited(&list, permissions, is_directory).ok_or(INVALID_LIST)?
+                }
+                None => {
+                    let permissions = permissions & !(wanted.umask as u16);
+                    Inherited { permissions, lists: vec![] }
+                }
+            };
+            let lists: Vec<_> = lists.iter().map(|(name, list)| (*name, &list[..])).collect();
             let file = NewFile {
                 kind: wanted.kind,
                 permissions,
@@ -106,7 +145,8 @@ impl Door {
                 device: wanted.device,
                 target: wanted.target,
             };
-            let inode = fs.create(directory, name.as_bytes(), &file, now())?;
+            let at = (directory, name.as_bytes());
+            let inode = fs.create_with_xattrs(at, &file, &lists, now())?;
             self.settle(fs, directory, is_dirsync(&above))?;
             fs.attributes(inode)
         })
@@ -177,13 +217,23 @@ impl Door {
         self.store.change(|fs| {
             let file = fs.attributes(inode)?;
             file.may_change_xattrs()?;
-            fs.set_xattr(inode, name, change, now)?;
-            self.settle(fs, inode, file.flags.contains(FileFlags::SYNC))?;
-            let Some(list) = list else { return Ok(()) };
-            let kept = fs.attributes(inode)?.permissions & !0o777;
-            let permissions = Some(kept | list.bits);
+            let is_sync = file.flags.contains(FileFlags::SYNC);
+            let Some(list) = list else {
+                fs.set_xattr(inode, name, change, now)?;
+                return self.settle(fs, inode, is_sync);
+            };
+            if !list.is_all {
+                fs.set_xattr(inode, name, change, now)?;
+            }
+            let permissions = Some(file.permissions & !0o777 | list.bits);
             fs.set_attributes(inode, &Changes { permissions, ..Changes::default() }, now)?;
-            if list.is_all { fs.set_xattr(inode, name, XattrChange::Remove, now) } else { Ok(()) }
+            if list.is_all {
+                match fs.set_xattr(inode, name, XattrChange::Remove, now) {
+                    Ok(()) | Err(FsError::NoAttribute) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.settle(fs, inode, is_sync)
         })
     }
 }

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use flysch_api::flash::FlashError;
 use flysch_api::vfs::{
     Attributes, Changes, DeviceNumber, FileFlags, FileKind, FileSystem, FsError, Inode, Timestamp,
     XattrChange,
@@ -21,8 +20,11 @@ use fuser::{
 };
 
 use crate::PANIC;
+use crate::acl;
+use crate::errno::errno;
 use crate::store::Store;
 use crate::wanted::{self, Wanted};
+use crate::xattr;
 
 /// How long the kernel may cache names and attributes: nothing changes except through it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -50,6 +52,12 @@ thread_local! {
 pub(crate) struct Door {
     pub(crate) store: Store,
     root: Inode,
+    /// Longest name, bytes.
+    name_max: usize,
+    /// Files can have access lists.
+    has_lists: bool,
+    /// The kernel checks them, and new files get those that their directory has for them.
+    pub(crate) checks_lists: bool,
     on_panic: io::PipeWriter,
 }
 
@@ -61,34 +69,6 @@ impl Drop for PanicGuard<'_> {
         if std::thread::panicking() {
             let _ = (&self.0.on_panic).write_all(&[PANIC]);
         }
-    }
-}
-
-fn errno(error: FsError) -> Errno {
-    match error {
-        FsError::NotFound => Errno::ENOENT,
-        FsError::NoAttribute => Errno::ENODATA,
-        FsError::NotDirectory => Errno::ENOTDIR,
-        FsError::IsDirectory => Errno::EISDIR,
-        FsError::NoContent => Errno::EINVAL,
-        FsError::BufferTooSmall(_) => Errno::ERANGE,
-        FsError::Encrypted => Errno::from_i32(libc::ENOKEY),
-        FsError::Unsupported(_) => Errno::EOPNOTSUPP,
-        FsError::Exists => Errno::EEXIST,
-        FsError::NotEmpty => Errno::ENOTEMPTY,
-        FsError::NoSpace => Errno::ENOSPC,
-        FsError::ReadOnly | FsError::Medium { source: FlashError::ReadOnly(_), .. } => Errno::EROFS,
-        FsError::NameTooLong => Errno::ENAMETOOLONG,
-        FsError::CrossDevice => Errno::EXDEV,
-        FsError::TooManyLinks => Errno::EMLINK,
-        FsError::FileTooLarge => Errno::EFBIG,
-        FsError::Invalid(_) => Errno::EINVAL,
-        FsError::Protected(_) => Errno::EPERM,
-        // The file that holds the image cannot grow: that can be helped, and says how.
-        FsError::Medium {
-            source: FlashError::Os(number @ (libc::ENOSPC | libc::EDQUOT)), ..
-        } => Errno::from_i32(number),
-        _ => Errno::EIO,
     }
 }
 
@@ -131,8 +111,12 @@ fn device(attributes: &Attributes) -> u32 {
 }
 
 impl Door {
-    pub(crate) fn new(store: Store, root: Inode, on_panic: io::PipeWriter) -> Self {
-        Self { store, root, on_panic }
+    /// `is_checked` says whether the kernel checks permissions.
+    pub(crate) fn new(store: Store, is_checked: bool, on_panic: io::PipeWriter) -> Self {
+        let (statistics, has_lists) = store.read(|fs| (fs.statistics(), fs.has_access_lists()));
+        let (root, name_max) = (statistics.root, statistics.name_max as usize);
+        let checks_lists = has_lists && is_checked;
+        Self { store, root, name_max, has_lists, checks_lists, on_panic }
     }
 
     /// The kernel calls the root 1. A file with the number 1 gets the root's number instead.
@@ -233,7 +217,10 @@ impl Door {
         change: XattrChange<'_>,
         reply: ReplyEmpty,
     ) {
-        reply_done(self.set_xattr(self.inode(number), name.as_bytes(), change), reply);
+        match xattr::check_name(name.as_bytes(), self.has_lists) {
+            Ok(name) => reply_done(self.set_xattr(self.inode(number), name, change), reply),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn reply_value(size: u32, value: &[u8], reply: ReplyXattr) {
@@ -260,6 +247,9 @@ impl Filesystem for Door {
             // An older kernel works without.
             let _ = config.add_capabilities(flag);
         }
+        // Where the kernel checks lists it must leave the umask to us: a default list replaces it.
+        let lists = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        self.checks_lists = self.checks_lists && config.add_capabilities(lists).is_ok();
         if let Err(most) = config.set_max_readahead(u32::MAX) {
             let _ = config.set_max_readahead(most);
         }
@@ -268,6 +258,10 @@ impl Filesystem for Door {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _guard = PanicGuard(self);
+        // Every call that names a file begins here, and the kernel knows no limit.
+        if name.len() > self.name_max {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
         let (found, attributes) = self.store.read(|fs| {
             let found = fs.lookup(self.inode(parent), name.as_bytes());
             (found, found.and_then(|inode| fs.attributes(inode)))
@@ -478,25 +472,36 @@ impl Filesystem for Door {
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _guard = PanicGuard(self);
+        let name = match xattr::check_name(name.as_bytes(), self.has_lists) {
+            Ok(name) => name,
+            Err(error) => return reply.error(errno(error)),
+        };
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < VALUE_MAX {
                 buffer.resize(VALUE_MAX, 0);
             }
             let inode = self.inode(number);
-            match self.store.read(|fs| fs.read_xattr(inode, name.as_bytes(), buffer)) {
+            match self.store.read(|fs| fs.read_xattr(inode, name, buffer)) {
                 Ok(len) => Self::reply_value(size, &buffer[..len], reply),
+                // A list that cannot be read lets nobody in but the owner, and root.
+                Err(FsError::Damaged { .. }) if self.checks_lists && name == acl::ACCESS => {
+                    reply.error(Errno::EACCES);
+                }
                 Err(error) => reply.error(errno(error)),
             }
         });
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let _guard = PanicGuard(self);
         let mut names = vec![];
+        let is_root = request.uid() == 0;
         let listed = self.store.read(|fs| {
             fs.list_xattrs(self.inode(number), &mut |name| {
-                names.extend_from_slice(name);
-                names.push(0);
+                if is_root || !name.starts_with(xattr::TRUSTED) {
+                    names.extend_from_slice(name);
+                    names.push(0);
+                }
             })
         });
         match listed {
@@ -526,7 +531,7 @@ impl Filesystem for Door {
         }
     }
 
-    // Whatever follows changes something; a read-only mount never gets here.
+    // Whatever follows changes something; of a read-only mount only syncs get here.
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
         let _guard = PanicGuard(self);
@@ -570,7 +575,7 @@ impl Filesystem for Door {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
@@ -580,7 +585,7 @@ impl Filesystem for Door {
             FileKind::CharacterDevice | FileKind::BlockDevice => DeviceNumber::from_new(device),
             _ => DeviceNumber::default(),
         };
-        let wanted = Wanted { kind, permissions: mode, device, target: &[] };
+        let wanted = Wanted { kind, permissions: mode, umask, device, target: &[] };
         self.reply_made(self.make(request, self.inode(parent), name, &wanted), reply);
     }
 
@@ -590,13 +595,14 @@ impl Filesystem for Door {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let _guard = PanicGuard(self);
         let wanted = Wanted {
             kind: FileKind::Directory,
             permissions: mode,
+            umask,
             device: DeviceNumber::default(),
             target: &[],
         };
@@ -615,6 +621,7 @@ impl Filesystem for Door {
         let wanted = Wanted {
             kind: FileKind::Symlink,
             permissions: 0o777,
+            umask: 0,
             device: DeviceNumber::default(),
             target: target.as_os_str().as_bytes(),
         };
@@ -681,6 +688,10 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let _guard = PanicGuard(self);
+        if self.store.is_fixed() {
+            // There is nothing to write: the kernel need not ask again.
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.inode(number);
         let synced = self.store.change(|fs| match datasync {
             true => fs.sync_data(Some(inode)),
@@ -691,6 +702,9 @@ impl Filesystem for Door {
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let _guard = PanicGuard(self);
+        if self.store.is_fixed() {
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.inode(number);
         reply_done(self.store.change(|fs| fs.sync(Some(inode))), reply);
     }
@@ -754,6 +768,3 @@ fn seek(fs: &dyn FileSystem, inode: Inode, offset: i64, whence: i32) -> Result<i
     };
     i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
 }
-
-#[cfg(test)]
-mod tests;

@@ -16,9 +16,11 @@ mod acl;
 mod change;
 pub mod disks;
 mod door;
+mod errno;
 mod signal;
 mod store;
 mod wanted;
+mod xattr;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -125,9 +127,10 @@ pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
 }
 
 fn start(store: Store, at: &Path, options: &FuseOptions) -> io::Result<Mounted> {
-    let statistics = store.read(|fs| fs.statistics());
-    let door = |waker| Ok(Door::new(store.clone(), statistics.root, waker));
-    start_session(at, options, Some(&store), statistics.format, door)
+    let format = store.read(|fs| fs.statistics().format);
+    let is_checked = rustix::process::geteuid().is_root();
+    let door = |waker| Ok(Door::new(store.clone(), is_checked, waker));
+    start_session(at, options, Some(&store), format, door)
 }
 
 /// Mounts the file system made by `door`; `store` is what is behind it, if it is a file system.

@@ -9,6 +9,8 @@ use fuser::TimeOrNow;
 pub(crate) struct Wanted<'a> {
     pub(crate) kind: FileKind,
     pub(crate) permissions: u32,
+    /// Permissions that the process does not give to new files by itself.
+    pub(crate) umask: u32,
     pub(crate) device: DeviceNumber,
     pub(crate) target: &'a [u8],
 }

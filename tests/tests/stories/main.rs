@@ -21,6 +21,7 @@ mod cli_serve;
 mod cli_services;
 mod extremes_common;
 mod flaky_reads;
+mod fuse_access;
 mod fuse_mount;
 mod fuse_write;
 mod geom_cli;

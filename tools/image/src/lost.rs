@@ -176,4 +176,8 @@ impl FileSystem for WithLost {
         }
         self.fs.read_xattr(inode, name, buffer)
     }
+
+    fn has_access_lists(&self) -> bool {
+        self.fs.has_access_lists()
+    }
 }

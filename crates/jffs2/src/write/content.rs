@@ -46,14 +46,17 @@ impl Growing {
     }
 }
 
+/// Room for a node that records that an inode has an attribute, or had it.
+const XREF_ROOM: Room = Room { nodes: Xref::LEN as u32, entries: 6 };
+
 /// A change of an extended attribute that is about to be written.
-struct XattrPlan {
+pub(super) struct XattrPlan {
     /// The new one, as the nodes store it; none to remove the attribute.
     value: Option<(XattrPrefix, Vec<u8>, Vec<u8>)>,
     /// Numbers of the attributes that it replaces.
     xids: Vec<u32>,
     /// Room for the nodes of the attribute; the node with the time of change comes on top.
-    room: Room,
+    pub(super) room: Room,
 }
 
 /// All files, by number.
@@ -283,38 +286,49 @@ impl<F: FlashMut> Files<F> {
         change: XattrChange<'_>,
     ) -> Result<XattrPlan, FsError> {
         let found = View(self.inodes()).find_xattr(ino, name)?;
-        let value = match (change, found.value.is_some()) {
+        let mut plan = match (change, found.value.is_some()) {
             (XattrChange::Create(_), true) => return Err(FsError::Exists),
             (XattrChange::Replace(_) | XattrChange::Remove, false) => {
                 return Err(FsError::NoAttribute);
             }
-            (XattrChange::Remove, true) => None,
+            (XattrChange::Remove, true) => {
+                XattrPlan { value: None, xids: vec![], room: Room::default() }
+            }
             (
                 XattrChange::Set(value) | XattrChange::Create(value) | XattrChange::Replace(value),
                 _,
-            ) => Some(
-                stored_form(name, value, self.inodes().log().order).map_err(FsError::Invalid)?,
-            ),
+            ) => self.plan_new_xattr(name, value)?,
         };
-        let mut room = Room::default();
-        let xref = Room { nodes: Xref::LEN as u32, entries: 6 };
-        found.xids.iter().for_each(|_| room = room.and(xref));
-        if let Some((_, name, value)) = &value {
-            room = room.and(xref).and(Room::xattr(Xattr::node_len(name.len(), value.len())));
-            // Nodes do not cross blocks.
-            let block = self.inodes().log().blocks.geometry.erase_size
-                - self.inodes().log().medium.marker_len();
-            let all = room.and(self.inodes().metadata_room(ino)?);
-            if all.nodes + all.entries + 64 > block {
-                return Err(FsError::Invalid("an extended attribute must fit into an erase block"));
-            }
+        found.xids.iter().for_each(|_| plan.room = plan.room.and(XREF_ROOM));
+        plan.xids = found.xids;
+        if plan.value.is_some() {
+            self.check_block(plan.room.and(self.inodes().metadata_room(ino)?))?;
         }
-        Ok(XattrPlan { value, xids: found.xids, room })
+        Ok(plan)
+    }
+
+    /// An attribute for an inode that does not have it.
+    pub(super) fn plan_new_xattr(&self, name: &[u8], value: &[u8]) -> Result<XattrPlan, FsError> {
+        let stored = stored_form(name, value, self.inodes().log().order);
+        let (prefix, name, value) = stored.map_err(FsError::Invalid)?;
+        let room = XREF_ROOM.and(Room::xattr(Xattr::node_len(name.len(), value.len())));
+        Ok(XattrPlan { value: Some((prefix, name, value)), xids: vec![], room })
+    }
+
+    /// Returns an error if nodes with an attribute do not fit into a block: what belongs together
+    /// does not cross blocks.
+    pub(super) fn check_block(&self, room: Room) -> Result<(), FsError> {
+        let log = self.inodes().log();
+        let block = log.blocks.geometry.erase_size - log.medium.marker_len();
+        if room.nodes + room.entries + 64 > block {
+            return Err(FsError::Invalid("an extended attribute must fit into an erase block"));
+        }
+        Ok(())
     }
 
     /// Writes the nodes of a change, for which there must be room. The new value comes before the
     /// old one goes: of two that a power cut leaves, the newer counts.
-    fn write_xattr(&mut self, ino: u32, plan: XattrPlan) -> Result<(), FsError> {
+    pub(super) fn write_xattr(&mut self, ino: u32, plan: XattrPlan) -> Result<(), FsError> {
         if let Some((prefix, name, value)) = plan.value {
             self.inodes_mut().append_xattr(ino, prefix, &name, &value)?;
         }

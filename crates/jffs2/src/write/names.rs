@@ -73,9 +73,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     pub(crate) fn create_file(
         &mut self,
-        directory: u32,
-        name: &[u8],
+        (directory, name): (u32, &[u8]),
         file: &NewFile<'_>,
+        xattrs: &[(&[u8], &[u8])],
         now: Timestamp,
     ) -> Result<u32, FsError> {
         check_name(name)?;
@@ -85,12 +85,21 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let (loaded, data) = self.new_inode(file, now)?;
         let room = self.directory_room(directory, 1)?;
         let room = room.and(Room::inode(data.len())).and(Room::dirent(name));
+        let plans = xattrs.iter().map(|(name, value)| self.files.plan_new_xattr(name, value));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let room = plans.iter().fold(room, |room, plan| room.and(plan.room));
+        self.files.check_block(room)?;
         self.files.collector.reserve(room, Purpose::Change)?;
         self.give_node(directory)?;
         let ino = self.inodes_mut().add_inode(file.kind, loaded)?;
-        let done = self.inodes_mut().append_metadata(ino).and_then(|()| {
-            self.inodes_mut().append_name(directory, name, (ino, dirent_kind(file.kind)), now)
-        });
+        // The name comes last: without it, the rest counts for nothing.
+        let done = self
+            .inodes_mut()
+            .append_metadata(ino)
+            .and_then(|()| plans.into_iter().try_for_each(|plan| self.files.write_xattr(ino, plan)))
+            .and_then(|()| {
+                self.inodes_mut().append_name(directory, name, (ino, dirent_kind(file.kind)), now)
+            });
         if let Err(error) = done {
             self.inodes_mut().drop_inode(ino);
             return Err(error);

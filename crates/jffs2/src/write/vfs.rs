@@ -64,6 +64,10 @@ impl<F: Flash> FileSystem for Jffs2Mut<F> {
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, FsError> {
         View(self.inodes()).read_xattr(inode, name, buffer)
     }
+
+    fn has_access_lists(&self) -> bool {
+        true
+    }
 }
 
 impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
@@ -74,8 +78,19 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         file: &NewFile<'_>,
         now: Timestamp,
     ) -> Result<Inode, FsError> {
+        self.create_with_xattrs((directory, name), file, &[], now)
+    }
+
+    /// At once, with a name that is written last.
+    fn create_with_xattrs(
+        &mut self,
+        at: (Inode, &[u8]),
+        file: &NewFile<'_>,
+        xattrs: &[(&[u8], &[u8])],
+        now: Timestamp,
+    ) -> Result<Inode, FsError> {
         self.begin()?;
-        let ino = self.create_file(Self::ino(directory)?, name, file, now)?;
+        let ino = self.create_file((Self::ino(at.0)?, at.1), file, xattrs, now)?;
         Ok(Inode(u64::from(ino)))
     }
 
