@@ -88,7 +88,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let plans = xattrs.iter().map(|(name, value)| self.files.plan_new_xattr(name, value));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
         let room = plans.iter().fold(room, |room, plan| room.and(plan.room));
-        self.files.check_block(room)?;
+        if !xattrs.is_empty() {
+            self.files.check_block(room)?;
+        }
         self.files.collector.reserve(room, Purpose::Change)?;
         self.give_node(directory)?;
         let ino = self.inodes_mut().add_inode(file.kind, loaded)?;

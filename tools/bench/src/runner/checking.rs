@@ -133,8 +133,8 @@ fn units_of(job: &Workload) -> Result<Units, RunError> {
     }
     if reads.iter().any(|&length| length > unit.into() && length % u64::from(unit) != 0) {
         return invalid(
-            "verify has headers at the multiples of the shortest write (or verify_interval) in each \
-             request, and its reads are no such multiples: give bs the sizes of the writes",
+            "verify has headers at the multiples of the shortest write (or verify_interval) in \
+             each request, and its reads are no such multiples: give bs the sizes of the writes",
         );
     }
     Ok(Units { bytes: unit, run_on: verify.form().runs_on(unit) })

@@ -5,8 +5,9 @@ mod take;
 
 use flysch_api::block::{Operation, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::Instant;
+use flysch_api::machine::{DmaRegion, Instant};
 
+use super::buffers;
 use super::checking::Checker;
 use super::company::Part;
 use super::iolog::Log;
@@ -69,6 +70,23 @@ impl Slot {
         (self.offset, self.length) = (step.offset, step.length);
         self.purpose = Purpose::Data(step.direction);
         self.is_stale |= step.direction == Direction::Read;
+    }
+
+    /// Fills in the data of `job` again, those of its slot `number`, for all writes up to its next
+    /// read. Stamps come in their place in a worker that verifies.
+    #[cold]
+    fn fill_again(
+        &mut self,
+        (job, number): (&Workload, u16),
+        memory: &DmaRegion,
+        scratch: &mut [u8],
+    ) {
+        self.is_stale = false;
+        if job.verify.is_none() {
+            let content = &mut scratch[..job.block_size[Direction::Write.index()].max() as usize];
+            buffers::fill(job, number.into(), content);
+            buffers::write(memory, &self.data, content);
+        }
     }
 }
 

@@ -301,7 +301,8 @@ fn both_read_the_same() {
             true,
         ),
         (
-            "rw=write\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"\nverify_interval=512",
+            "rw=write\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"\n\
+             verify_interval=512",
             "rw=read\nbs=4k\nsize=64k\nverify=pattern\nverify_pattern=\"abc\"",
             true,
         ),

@@ -113,8 +113,9 @@ impl Worker<'_> {
         }
         if step.direction == Direction::Write {
             self.flushing.count(self.job.flush_every);
-            if self.slots[usize::from(slot)].is_stale {
-                self.fill_again(slot, lane.memory(), shared);
+            let place = &mut self.slots[usize::from(slot)];
+            if place.is_stale {
+                place.fill_again((self.job, slot), lane.memory(), &mut shared.scratch);
             }
         }
         Some(held)
@@ -186,26 +187,12 @@ impl Worker<'_> {
             checking::fill_buffer(&Fill::Refill, content, mix(step.offset ^ clock.now().nanos()));
             buffers::write(memory, &place.data, content);
         } else if step.direction == Direction::Write && place.is_stale {
-            self.fill_again(held.slot, memory, shared);
+            place.fill_again((self.job, held.slot), memory, &mut shared.scratch);
         }
         if self.zoning.is_none() {
             self.note(step, held.slot, clock);
         }
         self.next_held(memory, clock, shared)
-    }
-
-    /// Fills the data of a slot again, for all writes up to its next read. Stamps come in its place
-    /// in a worker that verifies.
-    #[cold]
-    fn fill_again(&mut self, slot: u16, memory: &DmaRegion, shared: &mut Shared) {
-        let place = &mut self.slots[usize::from(slot)];
-        place.is_stale = false;
-        if self.job.verify.is_none() {
-            let length = self.job.block_size[Direction::Write.index()].max();
-            let content = &mut shared.scratch[..length as usize];
-            buffers::fill(self.job, slot.into(), content);
-            buffers::write(memory, &place.data, content);
-        }
     }
 
     /// A request is where it is to be: counts it towards what follows from it.
